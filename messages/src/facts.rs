@@ -251,6 +251,8 @@ pub struct WorkerReport {
     pub failed: Option<Rejection>,
     /// The pod ends because it was deleted or removed, not because its containers finished.
     pub deleted: bool,
+    /// How long the worker has waited for images so far, in milliseconds, rounded to tenths of a second.
+    pub pulled_ms: u64,
     /// The step that is being waited for, for people (row 30.2), e.g. `StopContainer web (12s)`.
     pub blocked_on: Option<String>,
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_metrics::Registry;
 use bridge_tls::certificates::{Leaf, Purpose};
 use jiff::Timestamp;
-use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, Registry};
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter};
 
 /// Upper bounds of buckets in seconds: one minute, hours, days, months, years.
 const AGES: [f64; 10] = [
@@ -35,12 +36,12 @@ impl CertificateMetrics {
     pub fn new() -> prometheus::Result<Self> {
         let ages = HistogramOpts::new(
             "kubelet_certificate_manager_server_rotation_seconds",
-            "Histogram of the number of seconds the previous certificate lived before being rotated.",
+            "[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
         );
-        let renewal = "Counter of certificate renewal errors.";
+        let renewal = "[ALPHA] Counter of certificate renewal errors.";
         let ttl = |name: &str, whose: &str| {
             let help = format!(
-                "Seconds until the kubelet's {whose} certificate ends (negative if it has, +Inf if there is none)."
+                "[ALPHA] Seconds until the kubelet's {whose} certificate ends (negative if it has, +Inf if there is none)."
             );
             let gauge = Gauge::new(name, help)?;
             gauge.set(f64::INFINITY);

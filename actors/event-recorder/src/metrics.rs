@@ -1,6 +1,7 @@
 //! EventRecorder's metrics.
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{IntCounter, IntCounterVec, Opts};
 
 /// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
 
 use crate::signal::Signal;
 
@@ -19,10 +20,10 @@ impl EvictionMetrics {
     /// # Errors
     /// A metric's name or labels are invalid, which only a mistake in the source can cause.
     pub fn new() -> prometheus::Result<Self> {
-        let evictions = Opts::new("kubelet_evictions", "Number of pods evicted, by eviction signal.");
+        let evictions = Opts::new("kubelet_evictions", "[ALPHA] Number of pods evicted, by eviction signal.");
         let age = HistogramOpts::new(
             "kubelet_eviction_stats_age_seconds",
-            "Age of the figures by which a pod is evicted, by eviction signal, in seconds.",
+            "[ALPHA] Age of the figures by which a pod is evicted, by eviction signal, in seconds.",
         );
         Ok(Self {
             evictions: IntCounterVec::new(evictions, &["eviction_signal"])?,

@@ -530,6 +530,7 @@ impl actix::Handler<DeleteUnusedImages> for ImageManager {
         // A pull may begin meanwhile: its image is not in the list of images, which is read first, and so is
         // not deleted.
         ctx.effect(Effect::within("delete unused images", LONG), None, work, |actor, deleted, ctx| {
+            actor.deps.metrics.collected(deleted);
             reply.send(deleted);
             actor.prune(ctx);
         });

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_metrics::Registry;
 use bridge_node::host::RecordKind;
 use messages::image_manager::PullPolicy;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
 use crate::records::Checked;
 
@@ -36,6 +37,7 @@ pub struct ImageMetrics {
     pull_seconds: HistogramVec,
     requests: IntCounterVec,
     checks: IntCounterVec,
+    collected: IntCounterVec,
     intents: IntGauge,
     records: IntGauge,
 }
@@ -45,27 +47,32 @@ impl ImageMetrics {
     pub fn new() -> Self {
         let pull_seconds = HistogramOpts::new(
             "kubelet_image_pull_duration_seconds",
-            "Duration in seconds to pull an image.",
+            "[ALPHA] Duration in seconds to pull an image.",
         )
         .buckets(PULL_SECONDS.to_vec());
         let requests = Opts::new(
             "kubelet_image_manager_ensure_image_requests_total",
-            "Number of ensure-image requests processed by the kubelet.",
+            "[ALPHA] Number of ensure-image requests processed by the kubelet.",
         );
         let checks = Opts::new(
             "kubelet_imagemanager_image_mustpull_checks_total",
-            "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+            "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+        );
+        let collected = Opts::new(
+            "kubelet_image_garbage_collected_total",
+            "[ALPHA] Number of unused images that the kubelet has deleted, by the reason.",
         );
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
+            collected: IntCounterVec::new(collected, &["reason"]).expect("name and label are constants"),
             checks: IntCounterVec::new(checks, &["result"]).expect("name and label are constants"),
             intents: gauge(
                 "kubelet_imagemanager_ondisk_pullintents",
-                "Number of ImagePullIntents stored on disk.",
+                "[ALPHA] Number of ImagePullIntents stored on disk.",
             ),
             records: gauge(
                 "kubelet_imagemanager_ondisk_pulledrecords",
-                "Number of ImagePulledRecords stored on disk.",
+                "[ALPHA] Number of ImagePulledRecords stored on disk.",
             ),
             pull_seconds: HistogramVec::new(pull_seconds, &["image_size_in_bytes"])
                 .expect("name and label are constants"),
@@ -81,6 +88,7 @@ impl ImageMetrics {
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.pull_seconds.clone()))?;
         registry.register(Box::new(self.checks.clone()))?;
+        registry.register(Box::new(self.collected.clone()))?;
         registry.register(Box::new(self.intents.clone()))?;
         registry.register(Box::new(self.records.clone()))?;
         registry.register(Box::new(self.requests.clone()))
@@ -89,6 +97,11 @@ impl ImageMetrics {
     /// Counts a check whether a pod may use an image that is on the node.
     pub(crate) fn checked(&self, checked: Checked) {
         self.checks.with_label_values(&[checked.label()]).inc();
+    }
+
+    /// Counts unused images that were deleted for the disk's sake, the only reason there is.
+    pub(crate) fn collected(&self, images: usize) {
+        self.collected.with_label_values(&["space"]).inc_by(u64::try_from(images).unwrap_or(0));
     }
 
     /// Sets how many records of a kind are on disk.

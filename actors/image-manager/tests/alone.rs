@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bridge_cri::fake::RegistryImage;
 use bridge_cri::{CriErrorKind, Rpc};
+use bridge_metrics::Registry;
 use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::event_recorder::RecordEvent;
-use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
+use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage, PullPolicy};
 use messages::object_cache::GetSecret;
 use stage::{IMAGE, Neighbour, Stage, alone, pod};
 use supervision::{AskError, Supervised};
@@ -106,6 +107,20 @@ fn a_new_incarnation_joins_the_pull_that_is_under_way() {
         assert_eq!(first.await.unwrap(), Err(AskError::Lost), "its asker learns that it must ask again");
         asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap();
         assert_eq!(pulls(stage), 1, "the runtime was asked once");
+    });
+}
+
+#[test]
+fn deleted_images_are_counted() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let (deps, registry) = (near.deps(stage), Registry::new());
+        deps.metrics.register(&registry).unwrap();
+        let actor = stage.start(deps, ImageManager::new);
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(1));
+        let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).unwrap();
+        let line = "\nkubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
+        assert!(page.contains(line), "{page}");
     });
 }
 

@@ -12,11 +12,21 @@ pub struct Check {
     pub failed: Option<String>,
 }
 
+/// The names that the query excludes.
+fn excluded(query: &[(String, String)]) -> BTreeSet<&str> {
+    query.iter().filter(|(key, _)| key == "exclude").map(|(_, name)| name.as_str()).collect()
+}
+
+/// The checks that are counted: those that are not excluded.
+pub fn counted<'a>(checks: &'a [Check], query: &[(String, String)]) -> impl Iterator<Item = &'a Check> {
+    let excluded = excluded(query);
+    checks.iter().filter(move |check| !excluded.contains(check.name))
+}
+
 /// Whether all checks that are not excluded pass, and the text of the answer: `ok`, or with `verbose` or after a
 /// failure a line for each check. The reason of a failure is told only below `/healthz/<check>`.
 pub fn told(checks: &[Check], query: &[(String, String)]) -> (bool, String) {
-    let mut excluded: BTreeSet<&str> =
-        query.iter().filter(|(key, _)| key == "exclude").map(|(_, name)| name.as_str()).collect();
+    let mut excluded = excluded(query);
     let (mut lines, mut well) = (String::new(), true);
     for Check { name, failed } in checks {
         let line = match (excluded.remove(name), failed) {
@@ -61,6 +71,14 @@ mod tests {
         let some = "[+]ping excluded: ok\n[+]syncloop ok\n\
             warn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nhealthz check passed\n";
         assert_eq!(of(None, "verbose=1&exclude=ping&exclude=b&exclude=a"), (true, some.to_owned()));
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_counted() {
+        let checks = [Check { name: "ping", failed: None }, Check { name: "syncloop", failed: None }];
+        let names = |query| counted(&checks, &query_pairs(query)).map(|check| check.name).collect::<Vec<_>>();
+        assert_eq!(names("exclude=syncloop&exclude=none"), ["ping"]);
+        assert_eq!(names("verbose"), ["ping", "syncloop"]);
     }
 
     #[test]

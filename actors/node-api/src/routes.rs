@@ -6,43 +6,44 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
+use bridge_metrics::Page;
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
-use messages::stats::{Families, Summary};
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, Registry, TextEncoder};
 use serde::Serialize;
 use supervision::{AskPort, Tree};
 
 use crate::actor::NodeApi;
-use crate::health::{Check, told};
+use crate::health::{self, Check};
+use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods};
 use crate::pods::pod_list;
-use crate::shared::{SharedAnswers, shared};
+use crate::shared::SharedAnswers;
 use crate::streaming::query_pairs;
 use crate::usage::{families, is_short};
 
 /// How long a request waits for an actor.
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a request waits for figures: the runtime may take its time to tell of disks.
-const FIGURES_WITHIN: Duration = Duration::from_secs(9);
-
-/// The content type of a page of metrics.
-const TEXT: &str = prometheus::TEXT_FORMAT;
+const FIGURES_WITHIN: Duration = Duration::from_secs(12);
+/// How long the page of the kubelet's metrics waits for the figures of logs, which are left out without an answer.
+const LOGS_WITHIN: Duration = Duration::from_secs(5);
+/// When the process began, in seconds since the epoch; as Prometheus' library for Go names it.
+const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-unix");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Sources of the answers of the health port and the read-only port.
 #[derive(Clone)]
 pub struct Answers {
     /// The supervision tree.
     pub tree: Tree,
-    /// Metrics of `/metrics`.
-    pub registry: Registry,
-    /// Metrics of `/metrics/probes`.
-    pub probes: Registry,
+    /// The registries of the pages of metrics, and NodeApi's own metrics.
+    pub metrics: ApiMetrics,
     /// Asks PodManager for the desired pods.
     pub pods: AskPort<NodeApi, GetPods>,
     /// Asks StatusManager for all pods' statuses.
@@ -69,14 +70,22 @@ pub fn health_routes(answers: Answers) -> Router {
 
 /// The read-only port.
 pub fn read_only_routes(answers: Answers) -> Router {
+    let metrics = answers.metrics.clone();
+    shared_routes(answers).layer(from_fn_with_state((metrics, Server::ReadOnly), counted))
+}
+
+/// The routes of the read-only port, which HTTPS has too.
+pub(crate) fn shared_routes(answers: Answers) -> Router {
     Router::new()
         .route("/pods", get(pods))
         .route("/pods/", get(pods))
-        .route("/metrics", get(metrics))
-        .route("/metrics/probes", get(probe_metrics))
-        .route("/metrics/resource", get(resource_metrics))
-        .route("/metrics/cadvisor", get(cadvisor_metrics))
+        .route("/metrics", any(metrics))
+        .route("/metrics/probes", any(probe_metrics))
+        .route("/metrics/resource", any(resource_metrics))
+        .route("/metrics/cadvisor", any(cadvisor_metrics))
         .route("/stats/summary", get(summary).post(summary))
+        .route("/stats/summary/", get(summary).post(summary))
+        .route("/metrics/slis", any(slis))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
         .with_state(answers.clone())
@@ -92,7 +101,9 @@ fn lost(answers: &Answers) -> Option<String> {
 async fn healthz(State(answers): State<Answers>, uri: Uri) -> Response {
     let check = |name, failed| Check { name, failed };
     let checks = [check("ping", None), check("log", None), check("syncloop", lost(&answers))];
-    let (well, text) = told(&checks, &query_pairs(uri.query().unwrap_or_default()));
+    let query = query_pairs(uri.query().unwrap_or_default());
+    answers.metrics.checked(health::counted(&checks, &query));
+    let (well, text) = health::told(&checks, &query);
     let status = if well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     (status, text).into_response()
 }
@@ -130,59 +141,91 @@ async fn supervision(State(answers): State<Answers>) -> Response {
     json(&answers.tree.snapshot().await)
 }
 
-async fn metrics(State(answers): State<Answers>) -> Response {
-    encoded(&answers.registry)
+/// The registry's families, and that of logs, whose figures are read for this page. A node whose figures cannot be read in time
+/// still tells the rest.
+async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    let ask = GetSummary { only_cpu_and_memory: false };
+    let mut families = answers.metrics.registries.main.gather();
+    if let Ok(Ok(summary)) = answers.summary.ask(ask, LOGS_WITHIN).await {
+        families.extend(logs_of_pods(&summary.pods));
+        families.sort_by(|one, other| one.name().cmp(other.name()));
+    }
+    page(&answers, &headers, &families)
 }
 
-async fn probe_metrics(State(answers): State<Answers>) -> Response {
-    encoded(&answers.probes)
+async fn probe_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    page(&answers, &headers, &answers.metrics.registries.probes.gather())
 }
 
-async fn resource_metrics(State(answers): State<Answers>) -> Response {
-    usage_metrics(&answers, MetricsPage::Resource).await
+/// The results of health checks, which DELETE forgets (row 22.5).
+async fn slis(State(answers): State<Answers>, method: Method, headers: HeaderMap) -> Response {
+    if method == Method::DELETE {
+        answers.metrics.forget_checks();
+        return ([(header::CONTENT_TYPE, TEXT)], "metrics reset\n").into_response();
+    }
+    page(&answers, &headers, &answers.metrics.registries.slis.gather())
 }
 
-async fn cadvisor_metrics(State(answers): State<Answers>) -> Response {
-    usage_metrics(&answers, MetricsPage::Cadvisor).await
+async fn resource_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    usage_metrics(&answers, &headers, MetricsPage::Resource).await
 }
 
-/// A page of one reading is written once for all that ask for it meanwhile, and so is the summary.
-async fn usage_metrics(answers: &Answers, page: MetricsPage) -> Response {
-    match answers.usage.ask(GetUsageMetrics(page), FIGURES_WITHIN).await {
-        Ok(page) => {
-            let text = answers.shared.pages.text(&page, |page: &Families| written(&families(page)));
-            shared(text, TEXT)
+async fn cadvisor_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+    usage_metrics(&answers, &headers, MetricsPage::Cadvisor).await
+}
+
+async fn usage_metrics(answers: &Answers, headers: &HeaderMap, of: MetricsPage) -> Response {
+    match answers.usage.ask(GetUsageMetrics(of), FIGURES_WITHIN).await {
+        Ok(figures) => {
+            let (accept, coding) =
+                (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
+            let pages = &answers.shared.pages;
+            sent(answers, pages.page(&figures, |figures| families(figures), &accept, &coding))
         }
         Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
     }
+}
+
+/// A page of metrics, as the scraper prefers it.
+fn page(answers: &Answers, headers: &HeaderMap, families: &[MetricFamily]) -> Response {
+    let (accept, coding) = (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
+    sent(answers, Arc::new(bridge_metrics::page(families, &accept, &coding)))
+}
+
+/// All values of a header.
+fn values(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.collect::<Vec<_>>().join(",")
+}
+
+fn sent(answers: &Answers, page: Arc<Page>) -> Response {
+    let (content_type, coding) = (page.content_type.clone(), page.content_encoding);
+    let mut answer = answers.shared.sending.answer(page);
+    let told = answer.headers_mut();
+    told.insert(PROCESS_START, HeaderValue::from(answers.metrics.began));
+    // The content type is made of our own words, and of those of the header that are known.
+    told.insert(header::CONTENT_TYPE, HeaderValue::from_str(&content_type).unwrap_or(TEXT));
+    if let Some(coding) = coding {
+        told.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    answer
 }
 
 async fn summary(State(answers): State<Answers>, method: Method, uri: Uri, body: Bytes) -> Response {
     let form = if method == Method::POST { String::from_utf8_lossy(&body) } else { "".into() };
     let only_cpu_and_memory = is_short(uri.query().unwrap_or_default(), &form);
     match answers.summary.ask(GetSummary { only_cpu_and_memory }, FIGURES_WITHIN).await {
-        Ok(Ok(summary)) => {
-            let json =
-                |summary: &Arc<Summary>| serde_json::to_vec(&**summary).map_err(|error| error.to_string());
-            shared(answers.shared.summaries.text(&summary, json), "application/json")
-        }
+        Ok(Ok(summary)) => match answers.shared.summaries.text(&summary) {
+            Ok(text) => {
+                let answer = answers.shared.sending.answer(text);
+                ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
+            }
+            Err(why) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, format!("encode answer: {why}\n")).into_response()
+            }
+        },
         Ok(Err(why)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("Internal Error: {why}")).into_response(),
         Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
-    }
-}
-
-fn encoded(registry: &Registry) -> Response {
-    match written(&registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, TEXT)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
-    }
-}
-
-fn written(families: &[MetricFamily]) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    match TextEncoder::new().encode(families, &mut text) {
-        Ok(()) => Ok(text),
-        Err(error) => Err(format!("encode metrics: {error}\n")),
     }
 }
 

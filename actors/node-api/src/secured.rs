@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use crate::access::{Access, guard};
 use crate::containers::{self, Containers};
+use crate::metrics::{Server, counted};
 use crate::pods::running_list;
-use crate::routes::{ASK_DEADLINE, Answers, json, read_only_routes, unavailable};
+use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
 
 /// Which routes the HTTPS port offers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,10 +35,13 @@ pub fn secured_routes(
     offers: &HttpsOffers,
     access: Access,
 ) -> Router {
-    let routes = read_only_routes(answers);
+    let metrics = answers.metrics.clone();
+    let routes = shared_routes(answers);
     let routes =
         if offers.debugging { routes.merge(debugging(containers, offers)) } else { routes.merge(disabled()) };
-    routes.layer(from_fn_with_state(access, guard))
+    routes
+        .layer(from_fn_with_state(access, guard))
+        .layer(from_fn_with_state((metrics, Server::Secured), counted))
 }
 
 fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {

@@ -15,13 +15,14 @@ use messages::pod_manager::GetPods;
 use messages::stats::{Family, FamilyKind, Sample};
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
-use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps, SharedAnswers};
-use prometheus::Registry;
+use node_api::{Answers, ApiMetrics, NodeApi, NodeApiConfig, NodeApiDeps, Registries, SharedAnswers};
 use stage::{Neighbour, Stage, alone, desired_pods};
 use supervision::Supervised;
 use tower::ServiceExt;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// When the process began.
+const BEGAN: jiff::Timestamp = jiff::Timestamp::constant(1_795_407_771, 500_000_000);
 const READ_ONLY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10255);
 
 fn family() -> Family {
@@ -69,8 +70,7 @@ impl Neighbours {
             listeners: Arc::new(self.listeners.clone()),
             answers: Answers {
                 tree: stage.tree.clone(),
-                registry: Registry::new(),
-                probes: Registry::new(),
+                metrics: ApiMetrics::new(Registries::default(), BEGAN).unwrap(),
                 pods: self.pods.asked(),
                 statuses: self.statuses.asked(),
                 events: self.events.asked(),
@@ -107,6 +107,111 @@ fn what_is_asked_over_http_is_asked_of_the_actors() {
         let (code, body) = near.get("/pods").await.unwrap();
         assert_eq!((code, body.matches("\"uid\"").count()), (200, 2), "{body}");
         assert_eq!((near.pods.count(), near.statuses.count(), near.events.count()), (1, 1, 0));
+    });
+}
+
+/// An answer's status, headers that tell of the page, and body.
+async fn scrape(near: &Neighbours, method: &str, path: &str, accept: &str) -> (u16, [String; 3], Vec<u8>) {
+    let routes = near.listeners.routes(READ_ONLY).unwrap();
+    let request = Request::builder().method(method).uri(path).header("accept", accept);
+    let request = request.header("accept-encoding", if path.ends_with("slis") { "gzip" } else { "identity" });
+    let answer = routes.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let header = |name| answer.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
+    let told = ["content-type", "content-encoding", "process-start-time-unix"].map(header);
+    let code = answer.status().as_u16();
+    (code, told, to_bytes(answer.into_body(), usize::MAX).await.unwrap().to_vec())
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5";
+const PROTOBUF: &str =
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+
+#[test]
+fn every_page_comes_in_the_format_that_the_scraper_prefers() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        near.get("/healthz").await.unwrap();
+        for page in ["", "/probes", "/slis"] {
+            let path = format!("/metrics{page}");
+            let packed = if page == "/slis" { "gzip" } else { "" };
+            for (accept, content_type) in [
+                ("", "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
+                (
+                    OPEN_METRICS,
+                    "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+                ),
+                (
+                    PROTOBUF,
+                    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                     encoding=delimited; escaping=underscores",
+                ),
+            ] {
+                let (code, told, body) = scrape(&near, "GET", &path, accept).await;
+                assert_eq!(
+                    (code, told),
+                    (200, [content_type, packed, "1795407771"].map(str::to_owned)),
+                    "{path}"
+                );
+                assert!(!body.is_empty(), "{path}");
+                if accept == OPEN_METRICS && packed.is_empty() {
+                    assert!(body.ends_with(b"\n# EOF\n"), "{path}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn results_of_health_checks_are_kept_until_they_are_forgotten() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        let started = "# HELP process_start_time_seconds [ALPHA] When the process began, in seconds since the epoch.\n\
+            # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.7954077715e+09\n";
+        assert_eq!(near.get("/metrics/slis").await.unwrap(), (200, started.to_owned()));
+        for _ in 0..2 {
+            near.get("/healthz").await.unwrap();
+        }
+        let (_, body) = near.get("/metrics/slis").await.unwrap();
+        for series in [
+            "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1",
+            "kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"healthz\"} 2",
+        ] {
+            assert!(body.lines().any(|line| line == series), "{series}: {body}");
+        }
+        let (code, told, reset) = scrape(&near, "DELETE", "/metrics/slis", "").await;
+        assert_eq!((code, told[0].as_str()), (200, "text/plain; charset=utf-8"));
+        assert_eq!(reset, b"metrics reset\n");
+        assert_eq!(near.get("/metrics/slis").await.unwrap(), (200, started.to_owned()));
+    });
+}
+
+#[test]
+fn requests_are_counted_by_labels_that_callers_do_not_choose() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        for path in ["/pods", "/nowhere/1", "/nowhere/2", "/exec/ns/pod/c"] {
+            near.get(path).await.unwrap();
+        }
+        let (_, body) = near.get("/metrics").await.unwrap();
+        let labels = |long, path| {
+            format!("{{long_running=\"{long}\",method=\"GET\",path=\"{path}\",server_type=\"readonly\"}}")
+        };
+        for (series, value) in [
+            (format!("kubelet_http_requests_total{}", labels(false, "pods")), 1),
+            (format!("kubelet_http_requests_total{}", labels(false, "other")), 2),
+            (format!("kubelet_http_requests_total{}", labels(true, "exec")), 1),
+            (format!("kubelet_http_requests_duration_seconds_count{}", labels(false, "other")), 2),
+            (format!("kubelet_http_inflight_requests{}", labels(false, "other")), 0),
+            (format!("kubelet_http_inflight_requests{}", labels(false, "metrics")), 1),
+        ] {
+            assert!(body.contains(&format!("\n{series} {value}\n")), "{series}: {body}");
+        }
     });
 }
 

@@ -26,6 +26,7 @@ use crate::cadence::{Reports, jittered, registration_wait};
 use crate::conditions::RuntimeState;
 use crate::execute::Registered;
 use crate::images::{RuntimeImage, listed};
+use crate::metrics::NodeStatusMetrics;
 use crate::status::NodeInput;
 use crate::{execute, registration};
 
@@ -61,6 +62,8 @@ pub struct NodeStatusDeps {
     pub pressure: Address<ResendPressure>,
     /// EventRecorder.
     pub events: Address<RecordEvent>,
+    /// Metrics, which outlive the incarnation.
+    pub metrics: NodeStatusMetrics,
 }
 
 /// NodeStatus's timers.
@@ -238,6 +241,7 @@ impl NodeStatus {
 
     fn try_to_register(&mut self, ctx: &mut Ctx<Self>) {
         let made = registration::initial(&self.deps.config, &self.known());
+        self.deps.metrics.tried(self.deps.clock.now());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
         self.tell_addresses(&made.node);
         let work = execute::register(self.deps.node.clone(), made.node);
@@ -250,6 +254,7 @@ impl NodeStatus {
                     actor.failures = 0;
                     actor.problem = None;
                     if new {
+                        actor.deps.metrics.registered(actor.deps.clock.now());
                         made.events.iter().for_each(|event| actor.status_event(event));
                     }
                     actor.learn(node);

@@ -70,6 +70,7 @@ pub(crate) fn test_config() -> NodeStatusConfig {
         machine: MachineFacts {
             hostname: "n1".into(),
             boot_id: "boot-1".into(),
+            boot_second: None,
             machine_id: "machine".into(),
             system_uuid: "system".into(),
             memory_bytes: 8 << 30,

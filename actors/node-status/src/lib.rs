@@ -19,9 +19,11 @@ mod config;
 mod execute;
 pub mod images;
 mod lease;
+mod metrics;
 pub mod registration;
 pub mod status;
 
 pub use actor::{NodeStatus, NodeStatusDeps, Timer};
 pub use config::NodeStatusConfig;
 pub use lease::{Lease, LeaseConfig, LeaseDeps, LeaseTimer};
+pub use metrics::NodeStatusMetrics;

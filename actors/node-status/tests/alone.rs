@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_metrics::Registry;
 use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +18,9 @@ use messages::facts::{NodeAddressesObserved, NodeObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode};
 use messages::pleg::ResendObserved;
 use messages::runtime::RuntimeHealth;
-use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use node_status::{
+    Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics,
+};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use stage::{Neighbour, Stage, alone, ask, runtime_well};
@@ -67,6 +70,7 @@ impl Neighbours {
             observed: self.pleg.address(),
             pressure: self.pressure.address(),
             events: self.events.address(),
+            metrics: NodeStatusMetrics::new(jiff::Timestamp::UNIX_EPOCH).unwrap(),
         }
     }
 
@@ -139,6 +143,23 @@ fn the_node_is_registered_told_and_made_ready() {
         pass_well(stage, &actor, 60).await;
         assert_eq!(near.postings(), postings, "an unchanged status is not posted for minutes");
         assert!(near.events.heard().iter().any(|event| &*event.reason == "NodeReady"));
+    });
+}
+
+#[test]
+fn how_long_a_new_node_took_is_told() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let (deps, registry) = (near.deps(stage).await, Registry::new());
+        deps.metrics.register(&registry).unwrap();
+        let actor = stage.start(deps, NodeStatus::new);
+        stage.until("the Node to be told", || near.pods.last().is_some_and(|told| told.0.is_some())).await;
+        tell_runtime(&actor);
+        near.until_ready(stage).await;
+        let of = |name: &str| format!("kubelet_node_startup_{name}_duration_seconds");
+        let expected = ["post_registration", "pre_registration", "registration"].map(of);
+        let told = || registry.gather().iter().map(|family| family.name().to_owned()).collect::<Vec<_>>();
+        stage.until("all of it", || told() == expected).await;
     });
 }
 

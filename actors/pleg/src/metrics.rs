@@ -1,6 +1,7 @@
 //! Pleg's metrics, under upstream's names (row 22.1).
 
-use prometheus::{Gauge, Histogram, HistogramOpts, IntGauge, IntGaugeVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 /// Handles of the metrics, which survive restarts of the actor.
 #[derive(Clone)]
@@ -11,6 +12,12 @@ pub struct PlegMetrics {
     pub(crate) last_seen_seconds: Gauge,
     pub(crate) running_pods: IntGauge,
     pub(crate) running_containers: IntGaugeVec,
+    /// Subscriptions to the runtime's events that succeeded.
+    pub(crate) subscribed: IntCounter,
+    /// Subscriptions that failed. A runtime that has no events is no failure.
+    pub(crate) not_subscribed: IntCounter,
+    /// From an event to its arrival.
+    pub(crate) event_seconds: Histogram,
 }
 
 impl PlegMetrics {
@@ -20,26 +27,38 @@ impl PlegMetrics {
         Ok(Self {
             relist_seconds: histogram(
                 "kubelet_pleg_relist_duration_seconds",
-                "Duration in seconds for relisting pods in PLEG.",
+                "[ALPHA] Duration in seconds for relisting pods in PLEG.",
             )?,
             relist_interval_seconds: histogram(
                 "kubelet_pleg_relist_interval_seconds",
-                "Interval in seconds between relisting in PLEG.",
+                "[ALPHA] Interval in seconds between relisting in PLEG.",
             )?,
             pod_relist_seconds: histogram(
                 "kubelet_pleg_pod_relist_duration_seconds",
-                "Duration in seconds for looking at a single pod in PLEG.",
+                "[ALPHA] Duration in seconds for looking at a single pod in PLEG.",
             )?,
             last_seen_seconds: Gauge::new(
                 "kubelet_pleg_last_seen_seconds",
-                "Timestamp in seconds when PLEG was last seen active.",
+                "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
+            )?,
+            subscribed: IntCounter::new(
+                "kubelet_evented_pleg_connection_success_count",
+                "[ALPHA] Number of times that the runtime's events were subscribed to.",
+            )?,
+            not_subscribed: IntCounter::new(
+                "kubelet_evented_pleg_connection_error_count",
+                "[ALPHA] Number of times that the runtime's events could not be subscribed to.",
+            )?,
+            event_seconds: histogram(
+                "kubelet_evented_pleg_connection_latency_seconds",
+                "[ALPHA] Seconds from an event of the runtime to its arrival.",
             )?,
             running_pods: IntGauge::new(
                 "kubelet_running_pods",
-                "Number of pods that have a running pod sandbox.",
+                "[ALPHA] Number of pods that have a running pod sandbox.",
             )?,
             running_containers: IntGaugeVec::new(
-                Opts::new("kubelet_running_containers", "Number of containers by state."),
+                Opts::new("kubelet_running_containers", "[ALPHA] Number of containers by state."),
                 &["container_state"],
             )?,
         })
@@ -51,6 +70,9 @@ impl PlegMetrics {
         registry.register(Box::new(self.relist_interval_seconds.clone()))?;
         registry.register(Box::new(self.pod_relist_seconds.clone()))?;
         registry.register(Box::new(self.last_seen_seconds.clone()))?;
+        registry.register(Box::new(self.subscribed.clone()))?;
+        registry.register(Box::new(self.not_subscribed.clone()))?;
+        registry.register(Box::new(self.event_seconds.clone()))?;
         registry.register(Box::new(self.running_pods.clone()))?;
         registry.register(Box::new(self.running_containers.clone()))
     }

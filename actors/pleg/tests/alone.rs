@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
+use bridge_metrics::Registry;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved};
 use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
@@ -79,6 +80,23 @@ fn what_the_runtime_holds_and_how_it_is_are_told_once() {
         stage.pass(12 * SECOND).await;
         assert_eq!(near.pool.count(), 1, "a relist that finds nothing new tells nothing");
         assert!(looks(stage, Rpc::ListPodSandbox) >= 2, "there was another relist");
+    });
+}
+
+#[test]
+fn subscriptions_to_the_runtimes_events_are_counted() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let (deps, registry) = (near.deps(stage), Registry::new());
+        deps.metrics.register(&registry).unwrap();
+        stage.start(deps, Pleg::new);
+        let subscribed = || {
+            let families = registry.gather();
+            let name = "kubelet_evented_pleg_connection_success_count";
+            let family = families.iter().find(|family| family.name() == name).unwrap();
+            family.get_metric()[0].get_counter().get_value()
+        };
+        stage.until("the events to be subscribed to", || subscribed() == 1.0).await;
     });
 }
 

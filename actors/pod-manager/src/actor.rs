@@ -261,7 +261,7 @@ impl PodManager {
             self.publish_one(pod, ctx);
         }
         if is_new {
-            self.count();
+            self.count(ctx);
         }
         true
     }
@@ -423,6 +423,8 @@ pub enum Timer {
     Mirror(String),
     /// Tell the digests of the desired pods.
     Digest,
+    /// Count the pods that are not over.
+    Count,
 }
 
 impl Actor for PodManager {
@@ -462,6 +464,7 @@ impl Subsystem for PodManager {
             }
             Timer::EvictAgain => self.evict_again(ctx),
             Timer::Digest => self.tell_digests(ctx),
+            Timer::Count => self.count_pods(),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
             Timer::Mirror(name) => {
                 self.mirrors.done(&name);
@@ -479,6 +482,7 @@ impl Subsystem for PodManager {
             | Timer::AskForNode
             | Timer::EvictAgain
             | Timer::Digest
+            | Timer::Count
             | Timer::Mirror(_) => None,
         }
     }
@@ -527,6 +531,9 @@ impl Handler<WorkerReported> for PodManager {
     fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
         let uid = reported.uid.clone();
         let news = self.known.report(reported.uid, reported.report);
+        if news {
+            self.count_pods_soon(ctx);
+        }
         if news && self.waiting > 0 {
             self.decide(ctx);
         } else if news {

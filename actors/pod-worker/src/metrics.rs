@@ -1,9 +1,9 @@
 //! Metrics of the pool and its workers; names, labels and buckets are upstream's (row 22.1).
 
+use bridge_metrics::Registry;
 use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
-    exponential_buckets,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, exponential_buckets,
 };
 
 /// Buckets of the time until a pod runs, in seconds.
@@ -33,6 +33,8 @@ pub struct PodWorkerMetrics {
     pub working_pods: IntGaugeVec,
     /// Pods that came back under the same UID, by whether they are static.
     pub restarted_pods: IntCounterVec,
+    /// Pods that the runtime held and no source knew.
+    pub orphaned_pods: IntCounter,
     /// Regular containers per started pod.
     pub containers_per_pod: Histogram,
     /// HTTPS hooks that were repeated in plain HTTP.
@@ -61,53 +63,60 @@ impl PodWorkerMetrics {
             worker_seconds: HistogramVec::new(
                 HistogramOpts::new(
                     "kubelet_pod_worker_duration_seconds",
-                    "Seconds that one operation on a pod took, by type.",
+                    "[ALPHA] Seconds that one operation on a pod took, by type.",
                 ),
                 &["operation_type"],
             )?,
             worker_start_seconds: seconds(
                 "kubelet_pod_worker_start_duration_seconds",
-                "Seconds from seeing a pod to starting its worker.",
+                "[ALPHA] Seconds from seeing a pod to starting its worker.",
                 None,
             )?,
             pod_start_seconds: seconds(
                 "kubelet_pod_start_duration_seconds",
-                "Seconds from seeing a pod to it running.",
+                "[ALPHA] Seconds from seeing a pod to it running.",
                 Some(START_BUCKETS.to_vec()),
             )?,
-            started_pods: counter("kubelet_started_pods_total", "Pods started.")?,
-            started_pods_errors: counter("kubelet_started_pods_errors_total", "Pods that did not start.")?,
+            started_pods: counter("kubelet_started_pods_total", "[ALPHA] Pods started.")?,
+            started_pods_errors: counter(
+                "kubelet_started_pods_errors_total",
+                "[ALPHA] Pods that did not start.",
+            )?,
             started_containers: counters(
                 "kubelet_started_containers_total",
-                "Containers started, by type.",
+                "[ALPHA] Containers started, by type.",
                 &["container_type"],
             )?,
             started_containers_errors: counters(
                 "kubelet_started_containers_errors_total",
-                "Containers that did not start, by type and reason.",
+                "[ALPHA] Containers that did not start, by type and reason.",
                 &["container_type", "code"],
             )?,
             working_pods: IntGaugeVec::new(
-                Opts::new("kubelet_working_pods", "Pods that are worked on."),
+                Opts::new("kubelet_working_pods", "[ALPHA] Pods that are worked on."),
                 &["lifecycle", "config", "static"],
             )?,
             restarted_pods: counters(
                 "kubelet_restarted_pods_total",
-                "Pods that were deleted and came back under the same UID.",
+                "[ALPHA] Pods that were deleted and came back under the same UID.",
                 &["static"],
+            )?,
+            orphaned_pods: counter(
+                "kubelet_orphaned_runtime_pods_total",
+                "[ALPHA] Pods that the runtime held, and that neither a source nor the workers knew.",
             )?,
             containers_per_pod: seconds(
                 "kubelet_containers_per_pod_count",
-                "Containers per pod.",
+                "[ALPHA] Containers per pod.",
                 Some(exponential_buckets(1.0, 2.0, 5)?),
             )?,
             hook_http_fallbacks: counter(
                 "kubelet_lifecycle_handler_http_fallbacks_total",
-                "Lifecycle hooks that fell back from HTTPS to HTTP.",
+                "[ALPHA] Lifecycle hooks that fell back from HTTPS to HTTP.",
             )?,
             hook_sleeps_cut: counter(
                 "kubelet_sleep_action_terminated_early_total",
-                "Sleeping lifecycle hooks that were cut off.",
+                "[ALPHA] Sleeping lifecycle hooks that were cut off.",
             )?,
         })
     }
@@ -117,7 +126,7 @@ impl PodWorkerMetrics {
     /// # Errors
     /// The registry has a metric of one of these names already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 12] = [
+        let all: [Box<dyn Collector>; 13] = [
             Box::new(self.worker_seconds.clone()),
             Box::new(self.worker_start_seconds.clone()),
             Box::new(self.pod_start_seconds.clone()),
@@ -127,6 +136,7 @@ impl PodWorkerMetrics {
             Box::new(self.started_containers_errors.clone()),
             Box::new(self.working_pods.clone()),
             Box::new(self.restarted_pods.clone()),
+            Box::new(self.orphaned_pods.clone()),
             Box::new(self.containers_per_pod.clone()),
             Box::new(self.hook_http_fallbacks.clone()),
             Box::new(self.hook_sleeps_cut.clone()),

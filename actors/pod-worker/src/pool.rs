@@ -93,7 +93,12 @@ impl PodWorkerPool {
         for order in self.worker_registry.decide() {
             let _named = blame::name(order.uid());
             match order {
-                Order::Start(pod, want) => self.start(pod, want, ctx),
+                Order::Start(pod, want) => {
+                    if matches!(want, Want::Gone(None)) {
+                        self.deps.worker.metrics.orphaned_pods.inc();
+                    }
+                    self.start(pod, want, ctx);
+                }
                 Order::Tell(pod, want) => {
                     let uid = pod.uid.clone();
                     // The new goal may be past what a dormant worker crashed on, so it is tried again.

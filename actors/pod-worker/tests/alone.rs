@@ -26,7 +26,9 @@ use messages::volume_manager::{
 };
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
-use stage::{IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, pod, runtime_pod, runtime_well};
+use stage::{
+    IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, observed, pod, runtime_pod, runtime_well,
+};
 use supervision::{Place, Seated, Supervised, Vitality};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -238,6 +240,22 @@ fn a_new_pool_asks_for_all_facts_and_its_workers_live_on() {
         stage.pass(120 * SECOND).await;
         assert_eq!((started(stage), runs(stage)), ((1, 1), true));
         assert_eq!((near.unmount.count(), calls(stage, Rpc::StopContainer)), (0, 0));
+    });
+}
+
+#[test]
+fn a_pod_that_no_source_knows_is_counted_and_ended() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let seat = stage.tree.seat::<PodWorkerPool>(Vitality::Vital);
+        let deps = near.deps(stage, &seat);
+        let metrics = deps.worker.metrics.clone();
+        let actor = seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()));
+        tell_facts(&actor);
+        actor.address().tell(observed(&pod(1), 1)).unwrap();
+        stage.until("a worker for the pod", || metrics.orphaned_pods.get() == 1).await;
+        stage.pass(SECOND).await;
+        assert_eq!(metrics.orphaned_pods.get(), 1);
     });
 }
 

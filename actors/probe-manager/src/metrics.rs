@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bridge_metrics::Registry;
 use messages::PodRef;
 use messages::facts::ProbeKind;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::texts::kind_name;
 
@@ -26,10 +27,12 @@ impl ProbeMetrics {
         let constant = "name and labels are constants";
         let total = Opts::new(
             "prober_probe_total",
-            "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+            "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
         );
-        let seconds =
-            HistogramOpts::new("prober_probe_duration_seconds", "Duration in seconds for a probe response.");
+        let seconds = HistogramOpts::new(
+            "prober_probe_duration_seconds",
+            "[ALPHA] Duration in seconds for a probe response.",
+        );
         let lateness = HistogramOpts::new(
             "understudy_probe_lateness_seconds",
             "How long after it was due a probe began. A late probe is not a failed one.",

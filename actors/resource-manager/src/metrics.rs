@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_metrics::Registry;
 use bridge_node::cgroups::CgroupVersion;
-use prometheus::{HistogramOpts, HistogramVec, IntGauge, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntGauge};
 
 /// The operations on cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +39,11 @@ impl ResourceMetrics {
     pub fn new() -> prometheus::Result<Self> {
         let operations = HistogramOpts::new(
             "kubelet_cgroup_manager_duration_seconds",
-            "Duration in seconds for cgroup manager operations. Broken down by method.",
+            "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
         );
         Ok(Self {
             operations: HistogramVec::new(operations, &["operation_type"])?,
-            version: IntGauge::new("kubelet_cgroup_version", "cgroup version on the hosts.")?,
+            version: IntGauge::new("kubelet_cgroup_version", "[ALPHA] cgroup version on the hosts.")?,
         })
     }
 

@@ -83,7 +83,7 @@ pub(crate) async fn read(backends: Backends, pass: Pass) -> Result<Facts, String
     let held =
         held.map_err(|error| format!("failed to list pod stats: {}: {error}", messages::pleg::RECEIVER))?;
     let held = held.ok_or("failed to list pod stats: the runtime has not been looked at yet")?;
-    let pods = running_pods(&held, &pass.left_alone);
+    let pods = running_pods(&held, &pass.left_alone, pass.parts.details);
     let known = pass.told.filter(|(at, _)| at.elapsed() < TOLD_FOR);
     let ((mut told, mut problem), volumes) = match pass.parts.storage {
         true => tokio::join!(told_or_asked(&backends, known), volumes(&backends)),

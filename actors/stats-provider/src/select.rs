@@ -10,7 +10,7 @@ use messages::PodUid;
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimePods};
 use supervision::blame;
 
-/// A pod of which a container runs.
+/// A pod of which a container runs, or at least a sandbox.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunningPod {
     pub(crate) held: Arc<RuntimePod>,
@@ -38,7 +38,7 @@ impl RunningPod {
     }
 }
 
-fn running(held: &Arc<RuntimePod>) -> Option<RunningPod> {
+fn running(held: &Arc<RuntimePod>, idle_too: bool) -> Option<RunningPod> {
     let mut names = BTreeSet::new();
     let mut running = Vec::new();
     // The newest instance of a name comes first.
@@ -47,15 +47,21 @@ fn running(held: &Arc<RuntimePod>) -> Option<RunningPod> {
             running.push(at);
         }
     }
-    (!running.is_empty()).then(|| RunningPod { held: held.clone(), running })
+    let is_idle = || idle_too && held.ready_sandbox().is_some();
+    (!running.is_empty() || is_idle()).then(|| RunningPod { held: held.clone(), running })
 }
 
-/// The pods of which a container runs, but for those that are left alone. Of several pods of one name, as of a static pod
+/// The pods of which a container runs, with `idle_too` also those that have only a sandbox at the moment, but for those that are
+/// left alone. Of several pods of one name, as of a static pod
 /// that replaces another one, only that with the newest sandbox is told of, since metrics know pods by name.
-pub(crate) fn running_pods(held: &RuntimePods, left_alone: &BTreeSet<PodUid>) -> Vec<RunningPod> {
+pub(crate) fn running_pods(
+    held: &RuntimePods,
+    left_alone: &BTreeSet<PodUid>,
+    idle_too: bool,
+) -> Vec<RunningPod> {
     let mut by_name: BTreeMap<(Arc<str>, Arc<str>), RunningPod> = BTreeMap::new();
     for (uid, pod) in held.iter().filter(|(uid, _)| !left_alone.contains(*uid)) {
-        let Some(found) = blame::for_pod(uid, || running(pod)) else { continue };
+        let Some(found) = blame::for_pod(uid, || running(pod, idle_too)) else { continue };
         let order = |pod: &RunningPod| (pod.held.ready_sandbox().is_some(), pod.created_at());
         let name = (pod.pod.namespace.clone(), pod.pod.name.clone());
         match by_name.get(&name) {
@@ -93,7 +99,7 @@ mod tests {
     }
 
     fn chosen(pods: impl IntoIterator<Item = (PodUid, Arc<RuntimePod>)>) -> Vec<RunningPod> {
-        running_pods(&Arc::new(pods.into_iter().collect()), &BTreeSet::new())
+        running_pods(&Arc::new(pods.into_iter().collect()), &BTreeSet::new(), false)
     }
 
     #[test]
@@ -104,7 +110,13 @@ mod tests {
         assert_eq!(chosen([held(0, |_| ()), held(1, ended)]).len(), 1);
         let left_alone = [pod(0).pod_ref.uid.clone()].into();
         let (uid, only) = held(0, |_| ());
-        assert_eq!(running_pods(&Arc::new([(uid, only)].into()), &left_alone), []);
+        assert_eq!(running_pods(&Arc::new([(uid, only)].into()), &left_alone, true), []);
+        let idle = Arc::new([held(1, ended)].into());
+        assert_eq!(
+            running_pods(&idle, &BTreeSet::new(), true)[0].containers().count(),
+            0,
+            "its sandbox is there"
+        );
     }
 
     #[test]

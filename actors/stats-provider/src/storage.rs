@@ -58,8 +58,8 @@ pub(crate) fn logs_fs(logs: DiskUsage, reading: &Reading) -> FsStats {
 }
 
 /// What a pod uses of the node's own disk: its containers' writable layers and logs, and of its volumes those on that disk.
-/// `volumes` has `None` for a volume of which nothing is known, and `is_whole` says whether layers, logs and volumes were told of
-/// at all. A sum that lacks a part is less than what the pod uses, so it is left out.
+/// `volumes` has `None` for a volume of which nothing is known, and `is_whole` says whether all layers, logs and volumes were told
+/// of. A sum that lacks a part is less than what the pod uses, so it is left out.
 pub(crate) fn ephemeral(
     containers: &[ContainerStats],
     volumes: impl Iterator<Item = Option<FsStats>>,
@@ -68,8 +68,7 @@ pub(crate) fn ephemeral(
 ) -> Option<FsStats> {
     reading.node_space.as_ref()?;
     let mut sum = of_space(reading.at, reading.node_space.as_ref());
-    let of_containers = containers.iter().filter(|one| one.rootfs.is_some());
-    let of_containers = of_containers.flat_map(|one| one.rootfs.iter().chain(&one.logs).cloned());
+    let of_containers = containers.iter().flat_map(|one| one.rootfs.iter().chain(&one.logs).cloned());
     for part in of_containers.map(Some).chain(volumes) {
         let Some(part) = part else {
             is_whole = false;

@@ -93,7 +93,12 @@ pub(crate) fn pod(source: Source<'_>, pod: &RunningPod) -> PodStats {
     let id = &pod.held.pod;
     let volumes = source.volumes.and_then(|all| all.get(pod.uid())).map(AsRef::as_ref).filter(|_| whole);
     // Without these, what the pod uses of the node's disk is more than can be told.
-    let is_whole = source.volumes.is_some() && source.told.is_some() && !read.logs_cut;
+    let is_whole = source.volumes.is_some()
+        && !read.logs_cut
+        && containers.iter().all(|one| {
+            let layer = one.rootfs.as_ref().and_then(|layer| layer.used_bytes);
+            layer.is_some() && one.logs.is_some()
+        });
     let on_node = volumes.into_iter().flat_map(storage::on_node_disk);
     let mut stats = PodStats {
         pod_ref: PodReference {
@@ -122,7 +127,10 @@ pub(crate) fn pod(source: Source<'_>, pod: &RunningPod) -> PodStats {
             stats.swap = swap(group, limits);
         }
         // A pod without a cgroup of its own uses what its containers use.
-        None => (stats.cpu, stats.memory) = (sum_cpu(&stats.containers), sum_memory(&stats.containers)),
+        None => {
+            (stats.cpu, stats.memory) = (sum_cpu(&stats.containers), sum_memory(&stats.containers));
+            stats.swap = sum_swap(&stats.containers);
+        }
     }
     stats
 }
@@ -142,7 +150,10 @@ fn container(source: Source<'_>, read: &PodReading, container: &RuntimeContainer
         io: group.and_then(io).filter(|_| whole),
         rootfs: layer.map(|layer| storage::layer_fs(layer, source.reading)),
         logs: logs.map(|logs| storage::logs_fs(*logs, source.reading)),
-        swap: group.and_then(|group| swap(group, limits)),
+        swap: match group {
+            Some(group) => swap(group, limits),
+            None => told.and_then(swap_told),
+        },
     }
 }
 
@@ -208,11 +219,11 @@ fn psi(pressure: Pressure) -> PsiStats {
 }
 
 fn cpu_told(told: &ContainerTold) -> Option<CpuStats> {
-    let (at, total_ns) = told.cpu?;
+    let (at, cpu) = told.cpu?;
     Some(CpuStats {
         time: Time(at),
-        usage_nano_cores: None,
-        usage_core_nano_seconds: Some(total_ns),
+        usage_nano_cores: cpu.nano_cores,
+        usage_core_nano_seconds: cpu.total_ns,
         psi: None,
     })
 }
@@ -221,14 +232,19 @@ fn memory_told(told: &ContainerTold) -> Option<MemoryStats> {
     let (at, memory) = told.memory?;
     Some(MemoryStats {
         time: Time(at),
-        available_bytes: None,
+        available_bytes: memory.available,
         usage_bytes: memory.usage,
         working_set_bytes: memory.working_set,
         rss_bytes: memory.rss,
-        page_faults: None,
-        major_page_faults: None,
+        page_faults: memory.page_faults,
+        major_page_faults: memory.major_page_faults,
         psi: None,
     })
+}
+
+fn swap_told(told: &ContainerTold) -> Option<SwapStats> {
+    let (at, swap) = told.swap?;
+    Some(SwapStats { time: Time(at), swap_available_bytes: swap.available, swap_usage_bytes: swap.usage })
 }
 
 fn sum_of<'a, T: 'a>(parts: impl Iterator<Item = &'a T>, figure: fn(&T) -> Option<u64>) -> Option<u64> {
@@ -256,6 +272,15 @@ fn sum_memory(containers: &[ContainerStats]) -> Option<MemoryStats> {
         page_faults: sum_of(all(), |memory| memory.page_faults),
         major_page_faults: sum_of(all(), |memory| memory.major_page_faults),
         psi: None,
+    })
+}
+
+fn sum_swap(containers: &[ContainerStats]) -> Option<SwapStats> {
+    let all = || containers.iter().filter_map(|one| one.swap.as_ref());
+    Some(SwapStats {
+        time: all().map(|swap| swap.time).max()?,
+        swap_available_bytes: sum_of(all(), |swap| swap.swap_available_bytes),
+        swap_usage_bytes: sum_of(all(), |swap| swap.swap_usage_bytes),
     })
 }
 

@@ -19,15 +19,36 @@ pub(crate) struct Layer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerTold {
     pub(crate) layer: Option<Layer>,
-    /// When it was read, and nanoseconds of CPU time.
-    pub(crate) cpu: Option<(Timestamp, u64)>,
-    /// When it was read, and bytes.
+    /// When it was read, and what was.
+    pub(crate) cpu: Option<(Timestamp, CpuTold)>,
+    /// When it was read, and what was.
     pub(crate) memory: Option<(Timestamp, MemoryTold)>,
+    /// When it was read, and what was.
+    pub(crate) swap: Option<(Timestamp, SwapTold)>,
 }
 
-/// Bytes of a container's memory.
+/// A container's CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CpuTold {
+    /// Nanoseconds so far.
+    pub(crate) total_ns: Option<u64>,
+    /// Billionths of cores in use.
+    pub(crate) nano_cores: Option<u64>,
+}
+
+/// Bytes of a container's swap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SwapTold {
+    pub(crate) available: Option<u64>,
+    pub(crate) usage: Option<u64>,
+}
+
+/// Bytes of a container's memory, and its page faults so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryTold {
+    pub(crate) available: Option<u64>,
+    pub(crate) page_faults: Option<u64>,
+    pub(crate) major_page_faults: Option<u64>,
     pub(crate) working_set: Option<u64>,
     pub(crate) usage: Option<u64>,
     pub(crate) rss: Option<u64>,
@@ -76,21 +97,32 @@ fn layer(told: &FilesystemUsage) -> Layer {
 pub(crate) fn told(containers: &[ContainerStats], file_systems: Option<&ImageFsInfoResponse>) -> RuntimeTold {
     let one = |stats: &ContainerStats| {
         let id = stats.attributes.as_ref()?.id.clone();
-        let cpu = stats.cpu.as_ref();
+        let cpu = stats.cpu.as_ref().map(|cpu| {
+            let told = CpuTold {
+                total_ns: value(cpu.usage_core_nano_seconds.as_ref()),
+                nano_cores: value(cpu.usage_nano_cores.as_ref()),
+            };
+            (time(cpu.timestamp), told)
+        });
+        let swap = stats.swap.as_ref().map(|swap| {
+            let told = SwapTold {
+                available: value(swap.swap_available_bytes.as_ref()),
+                usage: value(swap.swap_usage_bytes.as_ref()),
+            };
+            (time(swap.timestamp), told)
+        });
         let memory = stats.memory.as_ref().map(|memory| {
             let told = MemoryTold {
+                available: value(memory.available_bytes.as_ref()),
+                page_faults: value(memory.page_faults.as_ref()),
+                major_page_faults: value(memory.major_page_faults.as_ref()),
                 working_set: value(memory.working_set_bytes.as_ref()),
                 usage: value(memory.usage_bytes.as_ref()),
                 rss: value(memory.rss_bytes.as_ref()),
             };
             (time(memory.timestamp), told)
         });
-        let told = ContainerTold {
-            layer: stats.writable_layer.as_ref().map(layer),
-            cpu: cpu
-                .and_then(|cpu| Some((time(cpu.timestamp), value(cpu.usage_core_nano_seconds.as_ref())?))),
-            memory,
-        };
+        let told = ContainerTold { layer: stats.writable_layer.as_ref().map(layer), cpu, memory, swap };
         Some((id, told))
     };
     let first = |of: fn(&ImageFsInfoResponse) -> &Vec<FilesystemUsage>| {

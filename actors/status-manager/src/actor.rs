@@ -28,6 +28,7 @@ use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem,
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::metrics::StatusMetrics;
+use crate::progress::Progress;
 use crate::publish::{self, Outcome, Publisher};
 use crate::restore::{Restored, restore};
 use crate::status_cache::{Change, Heard, PodStatusCache};
@@ -105,6 +106,7 @@ pub struct StatusManager {
     waiting: Option<Vec<Waiting>>,
     /// Asks for all pods that wait for the checkpoints.
     waiting_for_all: Vec<Reply<BTreeMap<PodUid, Arc<PodStatus>>>>,
+    progress: Progress,
     restore_failures: u32,
     restore_problem: Option<String>,
     unusable: usize,
@@ -122,6 +124,7 @@ impl StatusManager {
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),
             waiting_for_all: Vec::new(),
+            progress: Progress::default(),
             restore_failures: 0,
             restore_problem: None,
             unusable: 0,
@@ -196,11 +199,17 @@ impl StatusManager {
     }
 
     fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let before = self.status_cache.status(uid);
         let step = match self.status_cache.compute(uid, self.deps.clock.now()) {
             None => None,
-            Some(Change::Gone { uid }) => self.writes.gone(&uid),
+            Some(Change::Gone { uid }) => {
+                self.progress.gone(&uid);
+                self.writes.gone(&uid)
+            }
             Some(Change::Told { pod, status }) => {
                 self.deps.metrics.changes.inc();
+                self.deps.metrics.ended(before.as_deref(), &status);
+                self.progress.changed(uid);
                 tracing::debug!(
                     %pod,
                     phase = status.phase.as_deref().unwrap_or_default(),
@@ -221,8 +230,17 @@ impl StatusManager {
             return;
         }
         match self.status_cache.publication(uid) {
-            Some(publication) => self.publisher.told(uid, publication),
-            None => self.publisher.forget(uid),
+            Some(publication) => {
+                self.progress.seen(uid, publication.object.as_deref());
+                self.publisher.told(uid, publication);
+                if self.publisher.has_told(uid) {
+                    self.progress.nothing_to_tell(uid);
+                }
+            }
+            None => {
+                self.progress.gone(uid);
+                self.publisher.forget(uid);
+            }
         }
         self.publish(ctx);
     }
@@ -251,7 +269,21 @@ impl StatusManager {
                 _ => tracing::debug!(%error, pod = %uid, "The API server has not been told of the pod"),
             }
         }
-        if let Some(after) = self.publisher.done(uid, outcome) {
+        if let Outcome::Patched(pod) = &outcome
+            && let Some(start) =
+                self.progress.started(uid, pod, self.status_cache.pulled(uid), self.deps.clock.now())
+        {
+            self.deps.metrics.started(start);
+        }
+        let is_patched = matches!(outcome, Outcome::Patched(_));
+        let again = self.publisher.done(uid, outcome);
+        if self.publisher.has_told(uid)
+            && let Some(after) = self.progress.nothing_to_tell(uid)
+            && is_patched
+        {
+            self.deps.metrics.synced(after);
+        }
+        if let Some(after) = again {
             ctx.set_timer(Timer::Publish(uid.clone()), after);
         }
         self.publish(ctx);

@@ -22,6 +22,7 @@ mod in_place;
 mod merge;
 mod metrics;
 mod phase;
+mod progress;
 #[cfg(test)]
 mod props;
 mod publish;

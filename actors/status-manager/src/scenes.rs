@@ -133,6 +133,7 @@ pub(crate) fn report(state: WorkerState) -> WorkerReport {
         waiting: Arc::default(),
         failed: None,
         deleted: false,
+        pulled_ms: 0,
         blocked_on: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -223,6 +224,12 @@ impl PodStatusCache {
         entry.facts.report = Some(report);
         entry.renew();
         self.note_missing(uid);
+    }
+
+    /// How long a pod has waited for images, as its worker reports.
+    pub fn pulled(&self, uid: &PodUid) -> Duration {
+        let report = self.pods.get(uid).and_then(|entry| entry.facts.report.as_ref());
+        Duration::from_millis(report.map_or(0, |report| report.pulled_ms))
     }
 
     /// Takes a worker's report out of PodWorkerPool's answer, unless the worker has reported itself. Returns whether it

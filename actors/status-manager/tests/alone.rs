@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_metrics::Registry;
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{DesiredPod, RuntimeObserved, WorkerState};
@@ -142,6 +143,38 @@ fn a_new_incarnation_asks_for_all_facts_again_and_repeats_no_patch() {
         stage.pass(60 * SECOND).await;
         assert_eq!(near.patches(), 1, "the server has it already");
         assert_eq!(stage.fakes.checkpoints.saves(), saves, "and so has the disk");
+    });
+}
+
+/// The value of a series; `None` if the page has no such series.
+fn value(registry: &Registry, series: &str) -> Option<f64> {
+    let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).unwrap();
+    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn the_start_of_a_pod_and_what_the_server_knows_of_it_are_timed_once() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let (deps, registry) = (near.deps(stage), Registry::new());
+        deps.metrics.register(&registry).unwrap();
+        let actor = stage.start(deps, StatusManager::new);
+        let mut pod = (*api_pod(0)).clone();
+        pod.pod = near.api.get::<Pod>(Some("default"), &pod.pod_ref.name).unwrap().into();
+        let pod = Arc::new(pod);
+        tell_facts(&actor, &pod);
+        near.until_running(stage).await;
+        let started = || value(&registry, "kubelet_pod_start_total_duration_seconds_count");
+        stage.until("the start to be timed", || started() == Some(1.0)).await;
+        assert_eq!(value(&registry, "kubelet_pod_start_sli_duration_seconds_count"), Some(1.0));
+        assert!(value(&registry, "kubelet_first_network_pod_start_sli_duration_seconds").is_some());
+        assert_eq!(value(&registry, "kubelet_pod_status_sync_duration_seconds_count"), Some(1.0));
+        stage.crash::<StatusManager>().await;
+        let mut pod = (*pod).clone();
+        pod.pod = near.api.get::<Pod>(Some("default"), &pod.pod_ref.name).unwrap().into();
+        tell_facts(&actor, &Arc::new(pod));
+        stage.pass(60 * SECOND).await;
+        assert_eq!(started(), Some(1.0), "it had been begun before");
     });
 }
 

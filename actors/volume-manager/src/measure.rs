@@ -77,8 +77,10 @@ fn usage(figures: VolumeFigures) -> VolumeUsage {
 
 /// PURE: the figures with what the pod spec says of each volume.
 pub(crate) fn stats(pod: &Pod, mut measured: Usages, measured_at: Timestamp) -> PodVolumeStats {
+    // A volume that no container uses is not mounted.
+    let used = plan::used_names(pod);
     let all = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let known = all.filter_map(|volume| {
+    let known = all.filter(|volume| used.contains(&volume.name)).filter_map(|volume| {
         let (usage, on_node_disk) = (measured.remove(&volume.name), is_on_node_disk(volume));
         if usage.is_none() && !on_node_disk {
             return None;
@@ -97,7 +99,11 @@ mod tests {
     fn figures_tell_what_counts_to_the_pod() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "p", "namespace": "ns"},
-            "spec": {"containers": [], "volumes": [
+            "spec": {"containers": [{"name": "c", "volumeMounts": [
+                {"name": "disk", "mountPath": "/a"}, {"name": "memory", "mountPath": "/b"},
+                {"name": "unknown", "mountPath": "/c"}, {"name": "unmeasured", "mountPath": "/d"},
+            ]}], "volumes": [
+                {"name": "unused", "configMap": {"name": "x"}},
                 {"name": "disk", "emptyDir": {}},
                 {"name": "memory", "emptyDir": {"medium": "Memory"}},
                 {"name": "unknown", "configMap": {"name": "x"}},
@@ -119,6 +125,6 @@ mod tests {
         assert_eq!(told("disk"), Some((true, Some(1))));
         assert_eq!(told("memory"), Some((false, Some(2))));
         assert_eq!(told("unknown"), Some((true, None)), "of this the pod's sum lacks a part");
-        assert_eq!((told("unmeasured"), told("stranger")), (None, None));
+        assert_eq!((told("unmeasured"), told("stranger"), told("unused")), (None, None, None));
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 const OPERATION_SECONDS: [f64; 13] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
@@ -32,14 +33,15 @@ impl VolumeMetrics {
     pub fn new() -> Self {
         let constant = "name and labels are constants";
         let operations =
-            HistogramOpts::new("storage_operation_duration_seconds", "Storage operation duration")
+            HistogramOpts::new("storage_operation_duration_seconds", "[ALPHA] Storage operation duration")
                 .buckets(OPERATION_SECONDS.to_vec());
         let labels = ["volume_plugin", "operation_name", "status", "migrated"];
         let measurements = HistogramOpts::new(
             "kubelet_volume_metric_collection_duration_seconds",
-            "Seconds that a look at one volume took, by the way in which its files are counted",
+            "[ALPHA] Seconds that a look at one volume took, by the way in which its files are counted",
         );
-        let volumes = Opts::new("volume_manager_total_volumes", "Number of volumes in Volume Manager");
+        let volumes =
+            Opts::new("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect(constant);
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect(constant);
         Self {
@@ -48,19 +50,19 @@ impl VolumeMetrics {
             volumes: IntGaugeVec::new(volumes, &["plugin_name", "state"]).expect(constant),
             orphans: gauge(
                 "kubelet_orphan_pod_cleaned_volumes",
-                "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
+                "[ALPHA] The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
             ),
             orphan_errors: gauge(
                 "kubelet_orphan_pod_cleaned_volumes_errors",
-                "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
+                "[ALPHA] The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
             ),
             reconstructed: counter(
                 "reconstruct_volume_operations_total",
-                "Volumes found on disk at the start, whether or not they could be told.",
+                "[ALPHA] Volumes found on disk at the start, whether or not they could be told.",
             ),
             reconstruct_errors: counter(
                 "reconstruct_volume_operations_errors_total",
-                "Looks at the disk at the start that failed.",
+                "[ALPHA] Looks at the disk at the start that failed.",
             ),
         }
     }

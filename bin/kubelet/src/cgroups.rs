@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use bridge_cri::wire::{self, RuntimeConfigRequest};
 use bridge_cri::{CriError, CriErrorKind, Runtime};
+use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupError, CgroupVersion, Cgroups};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::{IntGaugeVec, Opts};
 use resource_manager::{ReservedFor, ResourceManagerConfig};
 
 /// How often the runtime is asked, as upstream does: it may start together with the kubelet.
@@ -148,7 +149,7 @@ fn losing_support(registry: &Registry) -> prometheus::Result<()> {
     let gauge = IntGaugeVec::new(
         Opts::new(
             "kubelet_cri_losing_support",
-            "the Kubernetes version that the currently running CRI implementation will lose support on if not \
+            "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose support on if not \
              upgraded.",
         ),
         &["version"],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bridge_io::Io;
-use bridge_kube::{ApiClient, RateLimit};
+use bridge_kube::{ApiClient, RateLimit, RestMetrics};
 use bridge_node::host::MachineFacts;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, Purpose};
 use node_status::{LeaseConfig, NodeStatusConfig};
@@ -32,6 +32,7 @@ pub fn cluster(
     node_name: &str,
     io: &Io,
     identified: &Identified,
+    metrics: &RestMetrics,
 ) -> anyhow::Result<Cluster> {
     let named = || format!("--kubeconfig {}", loaded.flags.kubeconfig);
     let settings = connect_settings(identified.source.clone(), identified.kubeconfig.clone());
@@ -40,8 +41,11 @@ pub fn cluster(
             "HTTP2 has been explicitly disabled, Kubelet will forcefully close active connections on heartbeat failures"
         );
     }
+    let server = settings.kubeconfig.server.authority();
+    let counts = metrics.of_host(server.map_or("", |server| server.as_str()));
     let client = |limit, deadline| -> anyhow::Result<ApiClient> {
-        ApiClient::connected(&settings, io, limit, deadline).with_context(named)
+        let client = ApiClient::connected(&settings, io, limit, deadline).with_context(named)?;
+        Ok(client.counted(counts.clone()))
     };
     let node = &loaded.config.node;
     let api = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;

@@ -13,6 +13,8 @@ use bridge_http::manifest_url::{ManifestUrl, NetManifestUrl};
 use bridge_http::probes::NetProber;
 use bridge_io::clock::{Clock, SystemClock};
 use bridge_io::{Io, IoRuntime};
+use bridge_kube::RestMetrics;
+use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
@@ -23,7 +25,6 @@ use bridge_node::host::{
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use prometheus::Registry;
 use resource_manager::capacity::MachineCapacity;
 use supervision::{Place, Tree, Vitality, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,7 +34,7 @@ use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wait::wait;
 use crate::wiring::{self, Bridge, IdentityLost, Node, Places, Settings};
-use crate::{cgroups, cluster, identity, pod_cidr, serving, settings, start};
+use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start};
 
 /// The threads for sockets; blocking calls have threads of their own.
 const IO_THREADS: usize = 2;
@@ -105,11 +106,11 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
     settings.server.offers.configz = serving::configz(&loaded.config, driver);
-    loaded.gates.register(&registry).context("register a metric")?;
+    let calls = process_figures(loaded, &settings, &registry)?;
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
-    let bridge = bridge(loaded, &io, clock, runtime, driver)?;
+    let bridge = bridge(loaded, &io, clock, runtime, driver, &calls)?;
     wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
@@ -154,6 +155,15 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         }
         Ok(code)
     })
+}
+
+/// Registers the process's own figures, and those of its calls to the API server.
+fn process_figures(loaded: &Loaded, settings: &Settings, registry: &Registry) -> anyhow::Result<RestMetrics> {
+    loaded.gates.register(registry).context("register a metric")?;
+    process_metrics::register(registry, &settings.node).context("register a metric")?;
+    let calls = RestMetrics::new().context("register a metric")?;
+    calls.register(registry).context("register a metric")?;
+    Ok(calls)
 }
 
 fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
@@ -229,6 +239,7 @@ fn bridge(
     clock: Arc<SystemClock>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
+    calls: &RestMetrics,
 ) -> anyhow::Result<Bridge> {
     let io = io.io();
     let handle = io.enter(tokio::runtime::Handle::current);
@@ -243,10 +254,10 @@ fn bridge(
     let node = node_name(loaded)?;
     let issued = serving::issued(loaded, &io, &*clock)?;
     let pair = issued.as_ref().map(|(_, pair)| pair.clone());
-    let (cluster, certificates) = match identity::wanted(loaded, &node, &io, clock.clone()) {
+    let (cluster, certificates) = match identity::wanted(loaded, &node, &io, clock.clone(), &calls.programs) {
         Some(wanted) => {
             let identified = wait(&io, wanted.identify())??;
-            let cluster = cluster::cluster(loaded, &node, &io, &identified)?;
+            let cluster = cluster::cluster(loaded, &node, &io, &identified, calls)?;
             let certificates = cluster::certificates(&cluster, identified, issued);
             (Some(cluster), certificates)
         }

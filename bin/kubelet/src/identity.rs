@@ -9,8 +9,8 @@ use anyhow::{Context, anyhow, bail};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_kube::{
-    ApiClient, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, RateLimit, request_certificate,
-    wait_for_certificate,
+    ApiClient, FileIdentity, IdentitySource, Kubeconfig, PairIdentity, ProgramMetrics, RateLimit,
+    request_certificate, wait_for_certificate,
 };
 use bridge_tls::certificates::{
     CertificateStore, CurrentPair, DirCertificates, KeyPem, Names, Pair, Purpose, Subject,
@@ -48,6 +48,8 @@ pub struct Wanted {
     pub io: Io,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
+    /// The metrics of a kubeconfig's program.
+    pub programs: ProgramMetrics,
 }
 
 /// The kubelet's identity, and the server that it is for.
@@ -71,7 +73,13 @@ pub struct Renewed {
 }
 
 /// The inputs from flags and configuration; `None` without `--kubeconfig`.
-pub fn wanted(loaded: &Loaded, node: &str, io: &Io, clock: Arc<dyn Clock>) -> Option<Wanted> {
+pub fn wanted(
+    loaded: &Loaded,
+    node: &str,
+    io: &Io,
+    clock: Arc<dyn Clock>,
+    programs: &ProgramMetrics,
+) -> Option<Wanted> {
     let flags = &loaded.flags;
     let path = |text: &String| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
     let Some(kubeconfig) = path(&flags.kubeconfig) else {
@@ -90,6 +98,7 @@ pub fn wanted(loaded: &Loaded, node: &str, io: &Io, clock: Arc<dyn Clock>) -> Op
         node: node.to_owned(),
         io: io.clone(),
         clock,
+        programs: programs.clone(),
     })
 }
 
@@ -190,7 +199,7 @@ impl Wanted {
             let by = kubeconfig.clone();
             return self.renewed(kubeconfig, &by, false).await;
         }
-        let source = Arc::new(FileIdentity::new(kubeconfig.user.clone()));
+        let source = Arc::new(FileIdentity::new(kubeconfig.user.clone()).counted(&self.programs));
         Ok(Identified { kubeconfig, source, renewed: None })
     }
 

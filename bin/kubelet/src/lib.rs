@@ -16,6 +16,7 @@ pub mod flags;
 pub mod identity;
 pub mod load;
 pub mod pod_cidr;
+pub mod process_metrics;
 mod serving;
 pub mod settings;
 pub mod start;

@@ -29,9 +29,10 @@ mod volume_manager;
 use std::sync::Arc;
 
 use bridge_cri::{CriMetrics, Operations};
-use prometheus::Registry;
+use bridge_metrics::Registry;
 use supervision::{Tree, TreeCollector};
 
+use ::node_api::ApiMetrics;
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
@@ -44,8 +45,8 @@ struct Wiring<'a> {
     tree: &'a Tree,
     places: &'a Places,
     registry: &'a Registry,
-    /// The metrics of `/metrics/probes`.
-    probe_registry: Registry,
+    /// The registries of the other pages, and NodeApi's metrics.
+    api_metrics: ApiMetrics,
     bridge: &'a Bridge,
     settings: &'a Settings,
     operations: Arc<Operations>,
@@ -70,7 +71,7 @@ pub fn wire(
         tree,
         places,
         registry,
-        probe_registry: node_api::probe_registry(bridge)?,
+        api_metrics: node_api::metrics(bridge, registry)?,
         bridge,
         settings,
         operations: operations(bridge, registry)?,
@@ -83,7 +84,7 @@ pub fn wire(
         certificate_manager::wire(&wiring, seat)?;
     }
     if let Some((status, lease)) = seats.node {
-        node_status::wire(&wiring, status, lease);
+        node_status::wire(&wiring, status, lease)?;
     }
     pod_manager::wire(&wiring, seats.manager)?;
     pod_worker::wire(&wiring, seats.pool)?;
@@ -99,7 +100,7 @@ pub fn wire(
     log_manager::wire(&wiring, seats.logs);
     stats_provider::wire(&wiring, seats.stats);
     event_recorder::wire(&wiring, seats.events)?;
-    node_api::wire(&wiring, seats.api);
+    node_api::wire(&wiring, seats.api)?;
     Ok(Node::of(&wiring))
 }
 

@@ -28,18 +28,18 @@ impl CriMetrics {
         Ok(Self {
             operations: counter(
                 "kubelet_runtime_operations_total",
-                "Calls to the container runtime, by type.",
+                "[ALPHA] Calls to the container runtime, by type.",
                 "operation_type",
             )?,
             errors: counter(
                 "kubelet_runtime_operations_errors_total",
-                "Calls to the container runtime that failed, by type.",
+                "[ALPHA] Calls to the container runtime that failed, by type.",
                 "operation_type",
             )?,
             duration: HistogramVec::new(
                 HistogramOpts::new(
                     "kubelet_runtime_operations_duration_seconds",
-                    "Seconds that calls to the container runtime took, by type.",
+                    "[ALPHA] Seconds that calls to the container runtime took, by type.",
                 )
                 .buckets(exponential_buckets(0.005, 2.5, 14)?),
                 &["operation_type"],
@@ -47,13 +47,13 @@ impl CriMetrics {
             sandbox_duration: HistogramVec::new(
                 HistogramOpts::new(
                     "kubelet_run_podsandbox_duration_seconds",
-                    "Seconds that running a sandbox took, by runtime handler.",
+                    "[ALPHA] Seconds that running a sandbox took, by runtime handler.",
                 ),
                 &["runtime_handler"],
             )?,
             sandbox_errors: counter(
                 "kubelet_run_podsandbox_errors_total",
-                "Sandboxes that could not be run, by runtime handler.",
+                "[ALPHA] Sandboxes that could not be run, by runtime handler.",
                 "runtime_handler",
             )?,
         })

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Body as _;
 use kube::Client;
 use kube::client::Body;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -24,7 +24,10 @@ use super::api_health::{ApiHealth, is_the_servers, is_well};
 use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
 use super::limits::{Bucket, RateLimit, TooLate};
+use super::metrics::HostMetrics;
 use super::object::{Object, Said, Unreadable, read_object};
+use super::request::escaped;
+pub use super::request::{Delete, Patch, Select};
 use bridge_io::Io;
 #[cfg(any(test, feature = "fake"))]
 use bridge_io::clock::Clock;
@@ -39,50 +42,6 @@ const ASKED_AGAIN_MAX: u32 = 10;
 
 /// The outcome of a call.
 pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
-
-/// The selection of objects of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Select {
-    /// The namespace; `None` is all of them.
-    pub namespace: Option<String>,
-    /// A field selector, such as `spec.nodeName=n`.
-    pub fields: Option<String>,
-}
-
-impl Select {
-    /// Selects the one object of this name.
-    pub fn named(namespace: Option<&str>, name: &str) -> Self {
-        Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
-    }
-
-    /// Whether at most one object is selected.
-    pub(super) fn is_one(&self) -> bool {
-        self.fields.as_ref().is_some_and(|fields| fields.starts_with("metadata.name="))
-    }
-
-    /// Selects the pods that are bound to a node.
-    pub fn pods_of(node: &str) -> Self {
-        Self { namespace: None, fields: Some(format!("spec.nodeName={node}")) }
-    }
-}
-
-/// A change of an object.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Patch {
-    /// `application/strategic-merge-patch+json`.
-    Strategic(Value),
-    /// `application/merge-patch+json`.
-    Merge(Value),
-}
-
-/// How an object is deleted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delete {
-    /// The grace in seconds; `None` leaves it to the object's default.
-    pub grace_seconds: Option<i64>,
-    /// Deletes the object only if it has this UID.
-    pub uid: Option<String>,
-}
 
 /// The deadline of a call, and whether the call was sent: only a call that was sent tells something about the server
 /// when its time is over.
@@ -104,6 +63,8 @@ pub struct ApiClient {
     deadline: Duration,
     redial: Vec<Arc<dyn Redial>>,
     api_health: ApiHealth,
+    /// Counts the calls; `None` for a client whose calls are not the kubelet's.
+    metrics: Option<HostMetrics>,
 }
 
 impl Debug for ApiClient {
@@ -116,6 +77,11 @@ fn operation<B>(request: &Request<B>) -> String {
     format!("{} {}", request.method(), request.uri().path())
 }
 
+/// The method of an operation, with which its name begins.
+fn verb(operation: &str) -> &str {
+    operation.split(' ').next().unwrap_or_default()
+}
+
 /// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, with the group and version of the object's type.
 fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
     let mut path = K::url_path(&(), namespace);
@@ -124,20 +90,6 @@ fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Opt
         path.extend(escaped(part));
     }
     path
-}
-
-/// The characters to escape in a query or a part of a path; selectors stay readable.
-const ESCAPED: AsciiSet = NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'=')
-    .remove(b',')
-    .remove(b'!');
-
-fn escaped(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, &ESCAPED)
 }
 
 /// A request, ready to be sent.
@@ -217,6 +169,7 @@ impl ApiClient {
             deadline,
             redial: Vec::new(),
             api_health: ApiHealth::new(Arc::new(SystemClock)),
+            metrics: None,
         }
     }
 
@@ -269,6 +222,12 @@ impl ApiClient {
     #[must_use]
     pub fn beside(self, other: &Self) -> Self {
         Self { api_health: other.api_health.clone(), ..self }
+    }
+
+    /// The same client, whose calls are counted.
+    #[must_use]
+    pub fn counted(self, metrics: HostMetrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// The same client, with random numbers from `clock` for the waits between attempts.
@@ -460,6 +419,7 @@ impl ApiClient {
                     let Some(wait) = asked else { return Err(error) };
                     tracing::debug!(%error, wait_s = wait.as_secs(), "The API server wants to be asked again later");
                     tokio::time::sleep(wait).await;
+                    self.count(|metrics| metrics.again(verb(operation), error.code));
                 }
                 outcome => return outcome,
             }
@@ -476,7 +436,11 @@ impl ApiClient {
         let answer = self.send(operation, course, request).await?;
         if answer.status().is_success() {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-            return body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+            let body = body.map(http_body_util::Collected::to_bytes);
+            if let Ok(body) = &body {
+                self.count(|metrics| metrics.received(verb(operation), body.len()));
+            }
+            return body.map_err(|error| {
                 self.doubt();
                 ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
             });
@@ -492,13 +456,21 @@ impl ApiClient {
         request: Request<Body>,
     ) -> Result<Response<Body>, ApiError> {
         course.is_sent.store(false, Ordering::Relaxed);
+        let asked = Instant::now();
         self.turns.turn(course.until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
         let _place = match &self.in_flight {
             Some(places) => places.acquire().await.ok(),
             None => None,
         };
+        let (began, bytes) = (Instant::now(), request.body().size_hint().exact().unwrap_or(0));
+        self.count(|metrics| metrics.waited(verb(operation), began - asked));
         course.is_sent.store(true, Ordering::Relaxed);
-        match self.client.send(request).await {
+        let answer = self.client.send(request).await;
+        self.count(|metrics| {
+            let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+            metrics.answered(verb(operation), code, began.elapsed(), bytes);
+        });
+        match answer {
             Ok(answer) => {
                 match is_well(answer.status()) {
                     true => self.api_health.answered(),
@@ -512,6 +484,12 @@ impl ApiClient {
                 }
                 Err(ApiError::unanswered(operation.to_owned(), causes(&error)))
             }
+        }
+    }
+
+    fn count(&self, count: impl FnOnce(&HostMetrics)) {
+        if let Some(metrics) = &self.metrics {
+            count(metrics);
         }
     }
 

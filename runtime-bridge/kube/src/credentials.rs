@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::time::ASN1Time;
 
 use super::error::ConnectError;
 use super::kubeconfig::Pem;
@@ -22,6 +25,16 @@ pub struct Identity {
     pub token: Option<Arc<str>>,
     /// Grows with every new certificate: connections with an older one are not used any more.
     pub generation: u64,
+}
+
+impl Identity {
+    /// Begin and end of the certificate; none without one, or if it cannot be read.
+    pub(super) fn validity(&self) -> Option<(Timestamp, Timestamp)> {
+        let leaf = self.certificate.as_ref()?.0.first()?;
+        let (_, leaf) = X509Certificate::from_der(leaf).ok()?;
+        let at = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+        Some((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
+    }
 }
 
 impl Debug for Identity {

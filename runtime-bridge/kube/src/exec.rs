@@ -16,6 +16,11 @@ use super::credentials::{Identity, certificate_pair};
 use super::error::ConnectError;
 use super::kubeconfig::Pem;
 
+mod metrics;
+
+pub use metrics::ProgramMetrics;
+use metrics::Run;
+
 /// The longest run of a program.
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
 /// The most bytes of a program's output.
@@ -69,11 +74,23 @@ pub(super) struct ExecIdentity {
     known: Mutex<CachedCredential>,
     /// Held by the one run at a time; other requests wait for its result.
     running: tokio::sync::Mutex<()>,
+    metrics: Option<ProgramMetrics>,
 }
 
 impl ExecIdentity {
     pub fn new(config: ExecConfig) -> Self {
-        Self { config, known: Mutex::default(), running: tokio::sync::Mutex::default() }
+        Self { config, known: Mutex::default(), running: tokio::sync::Mutex::default(), metrics: None }
+    }
+
+    /// Runs and certificates are counted.
+    pub fn counted(&mut self, metrics: ProgramMetrics) {
+        self.metrics = Some(metrics);
+    }
+
+    fn count(&self, count: impl FnOnce(&ProgramMetrics)) {
+        if let Some(metrics) = &self.metrics {
+            count(metrics);
+        }
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, CachedCredential> {
@@ -143,6 +160,7 @@ impl ExecIdentity {
         command.env(INFO, info.to_string()).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
+            self.count(|metrics| metrics.ran(Run::NotFound));
             let hint = self.config.install_hint.as_deref().map(|hint| format!("; {}", hint.trim()));
             self.failed(format!("cannot be run: {error}{}", hint.unwrap_or_default()))
         })?;
@@ -166,6 +184,13 @@ impl ExecIdentity {
             child.wait().await
         };
         let ended = tokio::time::timeout(RUN_DEADLINE, reading).await;
+        self.count(|metrics| {
+            metrics.ran(match &ended {
+                Ok(Ok(status)) if status.success() => Run::Done,
+                Ok(Ok(status)) => Run::Failed(status.code().unwrap_or(-1)),
+                Ok(Err(_)) | Err(_) => Run::Internal,
+            });
+        });
         let ended =
             ended.map_err(|_| self.failed(format!("has not ended within {} s", RUN_DEADLINE.as_secs())))?;
         let ended = ended.map_err(|error| self.failed(error.to_string()))?;
@@ -210,6 +235,7 @@ impl ExecIdentity {
             ..known.identity.clone()
         };
         if pair != known.certificate {
+            let before = identity.validity();
             identity.generation += 1;
             identity.certificate = None;
             if !pair.0.is_empty() {
@@ -218,6 +244,12 @@ impl ExecIdentity {
                 identity.certificate =
                     Some(Arc::new(parsed.map_err(|error| self.failed(error.to_string()))?));
             }
+            self.count(|metrics| {
+                if let Some((began, _)) = before {
+                    metrics.rotated(began, Timestamp::now());
+                }
+                metrics.ends(identity.validity().map(|(_, ends)| ends));
+            });
         }
         *known = CachedCredential {
             identity,
@@ -271,6 +303,56 @@ mod tests {
             ended.refresh().await.unwrap();
         }
         assert_eq!(runs(), 4);
+    }
+
+    #[tokio::test]
+    async fn runs_are_counted_and_certificates_have_an_age() {
+        let metrics = ProgramMetrics::new().unwrap();
+        let registry = bridge_metrics::Registry::new();
+        metrics.register(&registry).unwrap();
+        let counted = async |mut program: ExecIdentity| {
+            program.counted(metrics.clone());
+            program.refused();
+            drop(program.refresh().await);
+            program
+        };
+        let value = |line: &str| {
+            let page = bridge_metrics::page(&registry.gather(), "", "");
+            let page = String::from_utf8(page.body).unwrap();
+            let found = page.lines().find_map(|shown| shown.strip_prefix(line).map(str::to_owned));
+            found.unwrap_or_else(|| panic!("no {line} in {page}"))
+        };
+        let calls = |labels: &str| value(&format!("rest_client_exec_plugin_call_total{{{labels}}} "));
+        counted(program(&credential(r#"{"token":"t"}"#))).await;
+        assert_eq!(calls(r#"call_status="no_error",code="0""#), "1");
+        assert_eq!(value("rest_client_exec_plugin_ttl_seconds "), "+Inf", "a token is no certificate");
+        counted(program("exit 7")).await;
+        assert_eq!(calls(r#"call_status="plugin_execution_error",code="7""#), "1");
+        counted(program("kill -9 $$")).await;
+        assert_eq!(calls(r#"call_status="plugin_execution_error",code="-1""#), "1");
+        let mut absent = program("");
+        absent.config.command = Some("/no/such/program".to_owned());
+        counted(absent).await;
+        assert_eq!(calls(r#"call_status="plugin_not_found_error",code="1""#), "1");
+
+        let pair = || {
+            let signed = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap();
+            json!({"clientCertificateData": signed.cert.pem(), "clientKeyData": signed.signing_key.serialize_pem()})
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let status = directory.path().join("status");
+        let give = |status_of: &serde_json::Value| {
+            let given = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                "status": status_of});
+            std::fs::write(&status, given.to_string()).unwrap();
+        };
+        give(&pair());
+        let giving = counted(program(&format!("cat {}", status.display()))).await;
+        assert!(value("rest_client_exec_plugin_ttl_seconds ").parse::<f64>().unwrap() > 3600.0);
+        assert_eq!(value("rest_client_exec_plugin_certificate_rotation_age_count "), "0");
+        give(&pair());
+        counted(giving).await;
+        assert_eq!(value("rest_client_exec_plugin_certificate_rotation_age_count "), "1");
     }
 
     #[tokio::test]

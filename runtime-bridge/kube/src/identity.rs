@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::credentials::{Identity, IdentitySource, certificate_pair};
 use super::error::ConnectError;
-use super::exec::ExecIdentity;
+use super::exec::{ExecIdentity, ProgramMetrics};
 use super::kubeconfig::{Pem, User, read_file};
 use bridge_tls::certificates::CurrentPair;
 
@@ -43,6 +43,15 @@ impl FileIdentity {
             _ => None,
         };
         Self { user, program, known: Mutex::default() }
+    }
+
+    /// The same; the runs of a program are counted.
+    #[must_use]
+    pub fn counted(mut self, metrics: &ProgramMetrics) -> Self {
+        if let Some(program) = &mut self.program {
+            program.counted(metrics.clone());
+        }
+        self
     }
 
     fn files(&self) -> Vec<&Path> {

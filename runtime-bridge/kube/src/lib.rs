@@ -19,18 +19,22 @@ mod follow;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod metrics;
 mod object;
 pub mod ports;
+mod request;
 
 pub use api::{ApiClient, Delete, Patch, Reply, Select};
 pub use connect::{ConnectSettings, connect};
 pub use credentials::{Identity, IdentitySource};
 pub use csr::{CsrError, Requested, request_certificate, wait_for_certificate};
 pub use error::{ApiError, ConnectError};
+pub use exec::ProgramMetrics;
 pub use follow::Followed;
 pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::RateLimit;
+pub use metrics::{HostMetrics, RestMetrics};
 pub use object::{Object, Said, Unreadable};
 pub use ports::{
     CertificateRequests, Events, Follow, Leases, MirrorObjects, NodeObject, PodObjects, PodStatuses, Tokens,

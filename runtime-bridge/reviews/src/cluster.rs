@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::cache::Remembered;
 use super::in_flight::ReviewsInFlight;
+use super::metrics::{Review, ReviewMetrics};
 use super::{NodeAccess, ReviewError, Reviews, User};
 use bridge_kube::{ApiClient, ApiError};
 
@@ -62,11 +63,12 @@ pub struct ClusterReviews {
     accesses: ApiClient,
     ttls: ReviewTtls,
     answers: Arc<Answers>,
+    metrics: ReviewMetrics,
 }
 
 impl ClusterReviews {
     /// Reviews without remembered answers. Each kind of question has a queue of its own, at the rate of `api`.
-    pub fn new(api: &ApiClient, ttls: ReviewTtls) -> Self {
+    pub fn new(api: &ApiClient, ttls: ReviewTtls, metrics: ReviewMetrics) -> Self {
         let answers = Answers {
             tokens: Mutex::new(Remembered::new(ANSWERS_MAX)),
             unknown: Mutex::new(Remembered::new(ANSWERS_MAX)),
@@ -75,7 +77,8 @@ impl ClusterReviews {
             access_flights: ReviewsInFlight::new(),
         };
         let api = api.with_deadline(DEADLINE);
-        Self { tokens: api.lane(AT_ONCE), accesses: api.lane(AT_ONCE), ttls, answers: Arc::new(answers) }
+        let (tokens, accesses) = (api.lane(AT_ONCE), api.lane(AT_ONCE));
+        Self { tokens, accesses, ttls, answers: Arc::new(answers), metrics }
     }
 
     fn known_token(&self, key: &TokenKey) -> Option<Option<User>> {
@@ -88,7 +91,10 @@ impl ClusterReviews {
             spec: TokenReviewSpec { token, ..TokenReviewSpec::default() },
             ..TokenReview::default()
         };
-        let status = asked(|| self.tokens.create(&review)).await?.status.unwrap_or_default();
+        let _fetches = self.metrics.fetches();
+        let answer = self.asked(Review::Token, || self.tokens.create(&review)).await;
+        self.metrics.fetched(answer.is_ok());
+        let status = answer?.status.unwrap_or_default();
         let whose = status.authenticated.unwrap_or(false).then_some(status.user).flatten().map(user);
         match whose.clone() {
             Some(user) => remember(&self.answers.tokens, key, user, self.ttls.token),
@@ -99,11 +105,26 @@ impl ClusterReviews {
 
     async fn review_access(self, access: NodeAccess) -> Result<bool, ReviewError> {
         let review = review_of(&access);
-        let status = asked(|| self.accesses.create(&review)).await?.status.unwrap_or_default();
+        let answer = self.asked(Review::Access, || self.accesses.create(&review)).await;
+        let status = answer?.status.unwrap_or_default();
         let allowed = status.allowed && status.denied != Some(true);
         let ttl = if allowed { self.ttls.allowed } else { self.ttls.refused };
         remember(&self.answers.accesses, access, allowed, ttl);
         Ok(allowed)
+    }
+
+    /// Repeats a question after failures that may pass, and counts each time.
+    async fn asked<T, F>(&self, review: Review, ask: impl Fn() -> F) -> Result<T, ReviewError>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        let counted = || async {
+            let began = Instant::now();
+            let answer = ask().await;
+            self.metrics.reviewed(review, answer.as_ref().err(), began.elapsed());
+            answer
+        };
+        asked(counted).await
     }
 }
 
@@ -173,10 +194,20 @@ impl Reviews for ClusterReviews {
     fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
         let key: TokenKey = Sha256::digest(token.as_bytes()).into();
         match self.known_token(&key) {
-            Some(known) => Box::pin(async move { Ok(known) }),
+            Some(known) => {
+                self.metrics.asked(true, Duration::ZERO);
+                Box::pin(async move { Ok(known) })
+            }
             None => {
+                let (began, metrics, waits) = (Instant::now(), self.metrics.clone(), self.metrics.waits());
                 let review = || self.clone().review_token(key, token.to_owned());
-                Box::pin(self.answers.token_flights.join(key, review))
+                let joined = self.answers.token_flights.join(key, review);
+                Box::pin(async move {
+                    let answer = joined.await;
+                    drop(waits);
+                    metrics.asked(false, began.elapsed());
+                    answer
+                })
             }
         }
     }

@@ -8,6 +8,7 @@ mod cluster;
 #[cfg(feature = "fake")]
 mod fake;
 mod in_flight;
+mod metrics;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use futures::future::BoxFuture;
 pub use cluster::{ClusterReviews, ReviewTtls};
 #[cfg(feature = "fake")]
 pub use fake::FakeReviews;
+pub use metrics::ReviewMetrics;
 
 /// A user, as the API server knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use fake::{FakeListeners, FakeStreams};
 pub use moving::StallTimeout;
 pub use places::PeerUser;
-pub use proxy::Target;
+pub use proxy::{Lasting, Target};
 pub use server::{Bounds, Connection, Place, serve_on};
 
 /// Opens ports.

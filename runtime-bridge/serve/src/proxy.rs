@@ -3,6 +3,8 @@
 //! The request goes on to the address that the runtime gave. Once both sides have switched protocols, bytes pass both
 //! ways without being parsed: SPDY and the runtime's own WebSocket protocols alike.
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -80,6 +82,10 @@ fn onward(headers: &HeaderMap, authority: &str) -> Option<HeaderMap> {
     Some(onward)
 }
 
+/// Lasts as long as a request, and as the stream into a container that becomes of it: an extension of the request.
+#[derive(Clone)]
+pub struct Lasting(pub Arc<dyn Any + Send + Sync>);
+
 /// Answers a request with the answer of the runtime's server, and joins both connections when it switches protocols.
 /// The request asks for an upgrade.
 pub async fn proxied(io: &Io, connection: Connection, mut request: Request, target: Target) -> Response {
@@ -97,8 +103,9 @@ pub async fn proxied(io: &Io, connection: Connection, mut request: Request, targ
     let theirs = hyper::upgrade::on(&mut answer);
     let (ended, idle) = (connection.ended.clone(), connection.patience.streams());
     connection.patience.streaming(true);
+    let lasting = request.extensions_mut().remove::<Lasting>();
     drop(io.spawn(ended.run_until_cancelled_owned(async move {
-        let _place = connection.place;
+        let (_place, _lasting) = (connection.place, lasting);
         let (Ok(ours), Ok(theirs)) = (upgraded.await, theirs.await) else { return };
         if let Err(error) = moving::joined(TokioIo::new(ours), TokioIo::new(theirs), idle).await {
             tracing::debug!(%error, "A stream into a container ended");

@@ -171,6 +171,7 @@ pub fn report(pod: &PodRef, state: WorkerState) -> WorkerReport {
         waiting: Arc::default(),
         failed: None,
         deleted: false,
+        pulled_ms: 0,
         blocked_on: None,
     }
 }

@@ -12,6 +12,7 @@ use bridge_io::Io;
 use bridge_io::clock::FakeClock;
 use bridge_kube::RateLimit;
 use bridge_kube::fake::FakeApi;
+use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{
@@ -33,7 +34,6 @@ use node_status::{LeaseConfig, NodeStatusConfig};
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
-use prometheus::Registry;
 use supervision::{Place, Policy, Tree};
 
 use stage::Sandbox;
@@ -182,6 +182,8 @@ pub struct FakeNode {
     pub world: World,
     /// Addresses and ports of the kubelet's actors.
     pub node: wiring::Node,
+    /// The metrics of the kubelet's actors.
+    pub registry: Registry,
 }
 
 /// The resources of a sandboxed node: 4 CPUs, 8 GiB and room for 110 pods; half a CPU and half a GiB are reserved.
@@ -323,10 +325,10 @@ impl FakeNode {
     }
 
     fn on(tree: Tree, world: &World, settings: &Settings) -> Self {
-        let node =
-            wiring::wire(&tree, &Places::one(Place::Here), &Registry::new(), &world.bridge(), settings)
-                .expect("every metric is defined once");
-        Self { tree, world: world.clone(), node }
+        let registry = Registry::new();
+        let node = wiring::wire(&tree, &Places::one(Place::Here), &registry, &world.bridge(), settings)
+            .expect("every metric is defined once");
+        Self { tree, world: world.clone(), node, registry }
     }
 
     /// Every pod's status, by UID; empty while StatusManager does not answer.

@@ -14,6 +14,7 @@ use bridge_reviews::{NodeAccess, Reviews, User};
 use bridge_serve::Connection;
 use bridge_tls::serving::{ClientCertificate, ServingTls};
 
+use crate::metrics::ApiMetrics;
 pub use attributes::{Attributes, attributes, is_plain};
 use credentials::{PresentedCredentials, take_token};
 
@@ -48,6 +49,8 @@ pub struct Access {
     /// Reviews by the API server; `None` without a cluster: then every token is refused, and access is denied unless
     /// `always_allow`.
     pub reviews: Option<Arc<dyn Reviews>>,
+    /// Counts certificates of callers.
+    pub metrics: ApiMetrics,
 }
 
 /// The authenticated user; an extension of every request that [`guard`] lets through.
@@ -72,6 +75,7 @@ impl Access {
         let mut bad = false;
         match self.tls.identify(&connection.chain) {
             ClientCertificate::Valid(identity) => {
+                self.metrics.certificate(identity.left);
                 let key = "authentication.kubernetes.io/credential-id".to_owned();
                 let extra = BTreeMap::from([(key, vec![format!("X509SHA256={}", identity.sha256)])]);
                 let (name, groups) = (identity.name, identity.organizations);

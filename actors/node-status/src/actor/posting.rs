@@ -3,6 +3,7 @@
 use bridge_kube::{ApiError, Patch};
 use k8s_openapi::api::core::v1::Node;
 use messages::event_recorder::EventType;
+use pod_rules::conditions::READY;
 use supervision::Ctx;
 use tokio::time::Instant;
 
@@ -10,6 +11,11 @@ use super::NodeStatus;
 use crate::cadence::tries_max;
 use crate::changes::{changed, patch};
 use crate::status::{Updated, updated};
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == READY && condition.status == "True")
+}
 
 impl NodeStatus {
     /// Computes the status, and posts it if it has changed or is due.
@@ -66,6 +72,9 @@ impl NodeStatus {
                     let boot = &config.machine.boot_id;
                     let text = format!("Node {} has been rebooted, boot id: {boot}", config.name);
                     self.event(EventType::Warning, "Rebooted", text);
+                }
+                if is_ready(&node) {
+                    self.deps.metrics.ready(self.deps.clock.now());
                 }
                 self.learn(node);
                 self.tell_runtime(ctx);

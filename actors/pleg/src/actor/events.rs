@@ -18,6 +18,7 @@ impl Pleg {
         ctx.effect("subscribe", None, subscription, |actor, answer, ctx| match answer {
             Ok(events) => {
                 actor.events = true;
+                actor.deps.metrics.subscribed.inc();
                 ctx.stream("events", events, Self::event, |actor, ctx| {
                     actor.events = false;
                     ctx.set_timer(Timer::Subscribe, Duration::from_secs(5));
@@ -29,6 +30,7 @@ impl Pleg {
                 tracing::debug!("The runtime has no container events; process exits are watched instead");
             }
             Err(error) => {
+                actor.deps.metrics.not_subscribed.inc();
                 tracing::warn!(%error, "Container events cannot be had for now");
                 ctx.set_timer(Timer::Subscribe, Duration::from_secs(30));
             }
@@ -37,6 +39,10 @@ impl Pleg {
 
     fn event(&mut self, event: Result<wire::ContainerEventResponse, CriError>, ctx: &mut Ctx<Self>) {
         let Ok(event) = event else { return };
+        if let Some(at) = observe::time(event.created_at) {
+            let late = self.deps.clock.now().duration_since(at).as_secs_f64();
+            self.deps.metrics.event_seconds.observe(late.max(0.0));
+        }
         let id = event.container_id.as_str();
         let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
         let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {

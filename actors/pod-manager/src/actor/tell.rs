@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
@@ -15,6 +16,9 @@ use supervision::{Address, Ctx, blame};
 use super::{PodManager, Timer};
 use crate::decide::Outcome;
 use crate::same::{is_same, is_same_but_status};
+
+/// How long after a change the pods are counted that are not over.
+const COUNTED_AFTER: Duration = Duration::from_secs(2);
 
 /// The desired pods, as they were told.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(super) struct Told {
     /// A decision was taken: before the first one nothing is told.
     has_decided: bool,
     digests: Digests,
+    /// The pods that are not over are counted soon.
+    to_be_counted: bool,
 }
 
 impl Told {
@@ -41,6 +47,7 @@ impl Told {
             mirrors: Arc::default(),
             has_decided: false,
             digests: Digests::default(),
+            to_be_counted: false,
         }
     }
 
@@ -130,7 +137,7 @@ impl PodManager {
         }
         updates.into_iter().for_each(|update| self.tell(update, ctx));
         self.tell_mirrors();
-        self.count();
+        self.count(ctx);
     }
 
     /// Tells that a pod is desired in this form.
@@ -143,17 +150,44 @@ impl PodManager {
     pub(super) fn publish_gone(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let update = self.told.remove(uid, self.gone(uid));
         self.tell(update, ctx);
-        self.count();
+        self.count(ctx);
     }
 
     fn gone(&self, uid: &PodUid) -> GonePod {
         GonePod { superseded: false, ..self.sources.gone(uid).unwrap_or_default() }
     }
 
-    pub(super) fn count(&self) {
+    pub(super) fn count(&mut self, ctx: &mut Ctx<Self>) {
         let (all, statics) = (self.told.len() as i64, self.told.statics.len() as i64);
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&[""]).set(all - statics);
+        self.deps.metrics.mirror_pods.set(self.told.mirrors.len() as i64);
+        self.count_pods_soon(ctx);
+    }
+
+    /// Has the pods counted that are not over: a change of one pod does not cost a look at all, so many changes are
+    /// counted together.
+    pub(super) fn count_pods_soon(&mut self, ctx: &mut Ctx<Self>) {
+        if !std::mem::replace(&mut self.told.to_be_counted, true) {
+            ctx.set_timer(Timer::Count, COUNTED_AFTER);
+        }
+    }
+
+    pub(super) fn count_pods(&mut self) {
+        self.told.to_be_counted = false;
+        let (mut statics, mut others, mut ephemeral) = (0, 0, 0);
+        for (uid, desired) in self.told.pods() {
+            let containers = desired.pod.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_ref());
+            ephemeral += containers.map_or(0, Vec::len) as i64;
+            if desired.rejected.is_none() && !self.known.is_over(uid, &desired.pod) {
+                let active = if self.told.statics.contains_key(uid) { &mut statics } else { &mut others };
+                *active += 1;
+            }
+        }
+        let metrics = &self.deps.metrics;
+        metrics.active_pods.with_label_values(&["true"]).set(statics);
+        metrics.active_pods.with_label_values(&[""]).set(others);
+        metrics.ephemeral_containers.set(ephemeral);
     }
 
     fn tell(&mut self, update: Updates, ctx: &mut Ctx<Self>) {

@@ -79,8 +79,10 @@ pub(crate) fn ask(
         sandbox_config: Arc::default(),
     };
     let (images, sandbox) = (exec.deps.images.clone(), exec.sandbox_made.clone());
+    let pulls = exec.pulls.clone();
     Box::pin(async move {
         let sandbox_config = sandbox.known().await;
+        let _waits = pulls.begin();
         images.ask(EnsureImage { sandbox_config, ..question }, ANSWER_DEADLINE).await
     })
 }

@@ -25,6 +25,7 @@ pub(crate) use self::release::release;
 pub(crate) use self::start::image_failure;
 pub(crate) use self::sync::{Floors, StartFailure, SyncOutcome, SyncTask};
 use crate::deps::PodWorkerDeps;
+use crate::pull_time::PullTime;
 use crate::texts::Text;
 
 /// The means that every task of one pod needs.
@@ -35,6 +36,8 @@ pub(crate) struct Executor {
     pub progress: Progress,
     /// The configuration of the pod's sandbox, for pulls.
     pub sandbox_made: SandboxMade,
+    /// How long the pod has waited for images.
+    pub pulls: PullTime,
 }
 
 impl Executor {

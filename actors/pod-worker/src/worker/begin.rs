@@ -117,7 +117,8 @@ impl PodWorker {
     pub(super) fn executor(&self) -> Option<Executor> {
         let pod = self.pod.clone()?;
         let (progress, sandbox_made) = (self.progress.clone(), self.sandbox_made.clone());
-        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made })
+        let pulls = self.pull_time.clone();
+        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made, pulls })
     }
 
     fn started(&mut self, kind: TaskKind, effect: EffectId, ctx: &mut Ctx<Self>) {

@@ -40,6 +40,7 @@ use crate::deps::PodWorkerDeps;
 use crate::execute::{Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::plan::AttemptHistory;
+use crate::pull_time::PullTime;
 use crate::step::{ReconcileInput, Step, next};
 
 /// How often the worker asks Pleg again for a look that has not come.
@@ -117,6 +118,7 @@ pub struct PodWorker {
     pre_stops: PreStops,
     progress: Progress,
     sandbox_made: SandboxMade,
+    pull_time: PullTime,
     resync_at: Option<Timestamp>,
     anchor: Anchor,
     // What was recorded or reported last.
@@ -177,6 +179,7 @@ impl PodWorker {
             pre_stops: PreStops::new(),
             progress: Progress::default(),
             sandbox_made: SandboxMade::default(),
+            pull_time: PullTime::default(),
             resync_at: None,
             announced: BTreeMap::new(),
             network_said: None,

@@ -34,6 +34,7 @@ impl PodWorker {
             waiting: self.waiting.clone(),
             failed: self.lifecycle.failed().cloned(),
             deleted: self.lifecycle.deleted(),
+            pulled_ms: self.pull_time.tenths_ms(),
             blocked_on: self.blocked_on.clone().or_else(|| self.problem.clone()),
         };
         if !self.report_refused && self.report.as_deref() == Some(&report) {

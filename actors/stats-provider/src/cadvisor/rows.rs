@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bridge_node::stats::usage::{
-    CpuUse, DeviceIo, Interface, MemoryUse, Pressure, ProcessUse, Space, Throttling, Traffic,
+    CpuUse, DeviceIo, DiskCounts, Interface, MemoryUse, Pressure, ProcessUse, Space, Throttling, Traffic,
 };
 use messages::stats::FamilyKind;
 
@@ -103,6 +103,29 @@ fn space(subject: &Subject<'_>, figure: fn(&Space) -> Option<u64>) -> Values {
     subject.spaces.iter().filter_map(of).collect()
 }
 
+/// A count of the block devices of the machine's file systems, which the kernel keeps for no cgroup.
+fn disk(subject: &Subject<'_>, count: fn(&DiskCounts) -> f64) -> Values {
+    let of = |space: &&Space| {
+        Some((vec![("device", Arc::from(space.source.as_str()))], count(space.disk.as_ref()?)))
+    };
+    subject.spaces.iter().filter_map(of).collect()
+}
+
+/// A count of operations: of the cgroup, or of whole devices for a root of which the kernel counts none.
+fn operations(subject: &Subject<'_>, operation: &str, count: fn(&DiskCounts) -> f64) -> Values {
+    if subject.group.io.is_empty() {
+        return disk(subject, count);
+    }
+    let of = |io: &DeviceIo| {
+        Some((vec![("device", device_name(subject, io))], float(*io.operations.get(operation)?)))
+    };
+    subject.group.io.iter().filter_map(of).collect()
+}
+
+fn ms(count: u64) -> f64 {
+    float(count) / 1e3
+}
+
 fn failures(subject: &Subject<'_>) -> Values {
     let Some(memory) = &subject.group.memory else { return Vec::new() };
     let kinds = [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)];
@@ -112,6 +135,11 @@ fn failures(subject: &Subject<'_>) -> Values {
         (vec![("failure_type", Arc::from(kind)), ("scope", Arc::from(scope))], float(count))
     })
     .collect()
+}
+
+/// A figure that only containers have.
+fn of_container(subject: &Subject<'_>, figure: impl FnOnce(&Subject<'_>) -> Values) -> Values {
+    if subject.container.is_empty() { Values::new() } else { figure(subject) }
 }
 
 fn limits(subject: &Subject<'_>) -> Values {
@@ -193,23 +221,59 @@ pub(crate) const ROWS: &[Row] = &[
     row("container_fs_inodes_total", Gauge, "Inodes of the file system", |it| {
         space(it, |space| space.inodes)
     }),
+    row("container_fs_io_current", Gauge, "Reads and writes of the device that are under way", |it| {
+        disk(it, |disk| float(disk.under_way))
+    }),
+    row(
+        "container_fs_io_time_seconds_total",
+        Counter,
+        "Time in which the device was busy, in seconds",
+        |it| disk(it, |disk| ms(disk.busy_ms)),
+    ),
+    row(
+        "container_fs_io_time_weighted_seconds_total",
+        Counter,
+        "Time in which the device was busy, once for each operation under way, in seconds",
+        |it| disk(it, |disk| ms(disk.weighted_ms)),
+    ),
     row("container_fs_limit_bytes", Gauge, "Size of the file system, in bytes", |it| {
         space(it, |space| Some(space.capacity))
+    }),
+    row("container_fs_read_seconds_total", Counter, "Time that reads of the device took, in seconds", |it| {
+        disk(it, |disk| ms(disk.read_ms))
     }),
     row("container_fs_reads_bytes_total", Counter, "Bytes read from the device", |it| {
         io(it, |io| io.bytes.get("Read"))
     }),
+    row("container_fs_reads_merged_total", Counter, "Reads of the device merged with others", |it| {
+        disk(it, |disk| float(disk.reads_merged))
+    }),
     row("container_fs_reads_total", Counter, "Reads from the device", |it| {
-        io(it, |io| io.operations.get("Read"))
+        operations(it, "Read", |disk| float(disk.reads))
+    }),
+    row("container_fs_sector_reads_total", Counter, "Sectors read from the device", |it| {
+        disk(it, |disk| float(disk.sectors_read))
+    }),
+    row("container_fs_sector_writes_total", Counter, "Sectors written to the device", |it| {
+        disk(it, |disk| float(disk.sectors_written))
     }),
     row("container_fs_usage_bytes", Gauge, "Bytes in use on the file system", |it| {
         space(it, |space| Some(space.capacity.saturating_sub(space.free)))
     }),
+    row(
+        "container_fs_write_seconds_total",
+        Counter,
+        "Time that writes to the device took, in seconds",
+        |it| disk(it, |disk| ms(disk.write_ms)),
+    ),
     row("container_fs_writes_bytes_total", Counter, "Bytes written to the device", |it| {
         io(it, |io| io.bytes.get("Write"))
     }),
+    row("container_fs_writes_merged_total", Counter, "Writes to the device merged with others", |it| {
+        disk(it, |disk| float(disk.writes_merged))
+    }),
     row("container_fs_writes_total", Counter, "Writes to the device", |it| {
-        io(it, |io| io.operations.get("Write"))
+        operations(it, "Write", |disk| float(disk.writes))
     }),
     row("container_last_seen", Gauge, "When the cgroup was last read, in seconds since the epoch", |it| {
         one(Some(it.group.at.as_duration().as_secs_f64().trunc()))
@@ -288,9 +352,13 @@ pub(crate) const ROWS: &[Row] = &[
     row("container_network_transmit_packets_total", Counter, "Packets sent", |it| {
         sent(it, |traffic| traffic.packets)
     }),
-    row("container_oom_events_total", Counter, "Processes killed for want of memory", |it| {
-        memory(it, |memory| memory.oom_kills)
-    }),
+    // With version 2 the cgroups above count the same kills.
+    row(
+        "container_oom_events_total",
+        Counter,
+        "Processes of the container killed for want of memory",
+        |it| of_container(it, |it| memory(it, |memory| memory.oom_kills)),
+    ),
     row(
         "container_pressure_cpu_stalled_seconds_total",
         Counter,
@@ -361,5 +429,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("container_threads_max", Gauge, "The most tasks; 0 without a limit", |it| {
         processes(it, |all| all.threads.map(|_| all.threads_max.unwrap_or(0)))
     }),
-    row("container_ulimits_soft", Gauge, "Soft limits of the first process", limits),
+    row("container_ulimits_soft", Gauge, "Soft limits of the container's first process", |it| {
+        of_container(it, limits)
+    }),
 ];

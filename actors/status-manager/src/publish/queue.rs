@@ -234,6 +234,11 @@ impl Publisher {
         }
     }
 
+    /// Whether the API server knows all that is to be told of the pod, as far as calls can tell it.
+    pub(crate) fn has_told(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_none_or(|slot| slot.state == State::Idle)
+    }
+
     /// The number of calls under way, and of pods of which the last call failed.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.under_way, self.pods.values().filter(|slot| slot.state == State::Failed).count())

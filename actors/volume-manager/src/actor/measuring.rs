@@ -23,16 +23,17 @@ impl VolumeManager {
         }
         let mut missing = BTreeMap::new();
         let (mut told, at) = (self.measurements.known(), self.deps.clock.now());
-        // Of pods that have not been measured yet, it is told which figures are missing.
-        for uid in
-            self.mounted.keys().filter(|uid| self.measurements.are_measured() && !told.contains_key(uid))
-        {
-            let desired = self.desired.get(uid);
-            missing.extend(
-                desired
-                    .map(|desired| (uid.clone(), Arc::new(measure::stats(&desired.pod, Usages::new(), at)))),
-            );
-        }
+        // Of pods that have not been measured yet, or of which nothing is known to be mounted yet, it is told which figures are
+        // missing.
+        let unknown = self
+            .desired
+            .iter()
+            .filter(|(uid, _)| self.measurements.are_measured() && !told.contains_key(*uid));
+        missing.extend(
+            unknown.map(|(uid, desired)| {
+                (uid.clone(), Arc::new(measure::stats(&desired.pod, Usages::new(), at)))
+            }),
+        );
         told.extend(missing);
         for asker in askers {
             asker.send(told.clone());

@@ -4,7 +4,8 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prometheus::{IntGaugeVec, Opts, Registry};
+use bridge_metrics::Registry;
+use prometheus::{IntGaugeVec, Opts};
 
 use table::{GATES, NEEDS};
 

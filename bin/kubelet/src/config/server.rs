@@ -51,8 +51,9 @@ section! {
         "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.
         "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYetByDefault;
-        /// The release with hidden metrics to show, as `1.35`.
-        "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String = Value(String::new()), NotYet;
+        /// The release whose hidden metrics are shown, as `1.35`; the kubelet has none.
+        "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String =
+            Value(String::new()), AcceptedNoEffectUpstream;
     }
 }
 

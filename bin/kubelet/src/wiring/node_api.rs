@@ -1,24 +1,26 @@
 //! Wires NodeApi, which serves HTTP, and the ports through which it asks other actors.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bridge_reviews::{ClusterReviews, Reviews};
-use node_api::{Access, Answers, Containers, NodeApi, NodeApiDeps, Secured, SharedAnswers};
-use prometheus::Registry;
+use bridge_metrics::Registry;
+use bridge_reviews::{ClusterReviews, ReviewMetrics, Reviews};
+use node_api::{
+    Access, Answers, ApiMetrics, Containers, NodeApi, NodeApiDeps, Registries, Secured, SharedAnswers,
+};
 use supervision::{Seated, Subsystem};
 
 use super::{Bridge, Wiring};
 
-pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) -> prometheus::Result<()> {
     let Wiring { bridge, actors, .. } = wiring;
+    let reviewed = ReviewMetrics::new()?;
+    reviewed.register(wiring.registry)?;
     let deps = NodeApiDeps {
         config: wiring.settings.api.clone(),
         listeners: bridge.listeners.clone(),
         answers: Answers {
             tree: wiring.tree.clone(),
-            registry: wiring.registry.clone(),
-            probes: wiring.probe_registry.clone(),
+            metrics: wiring.api_metrics.clone(),
             pods: actors.manager.asked(),
             statuses: actors.status.asked(),
             events: actors.events.asked(),
@@ -26,22 +28,24 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) {
             usage: actors.stats.asked(),
             shared: SharedAnswers::default(),
         },
-        secured: secured(wiring),
+        secured: secured(wiring, reviewed),
     };
     seat.start(&wiring.places.actors, move || NodeApi::new(deps.clone()));
+    Ok(())
 }
 
 /// The HTTPS server's settings; `None` without one.
-fn secured(wiring: &Wiring<'_>) -> Option<Secured> {
+fn secured(wiring: &Wiring<'_>, reviewed: ReviewMetrics) -> Option<Secured> {
     let settings = &wiring.settings.server;
     // Taken even without HTTPS, so that the test that asks form no circle sees all edges on every node.
     let containers = containers(wiring);
     let tls = wiring.bridge.serving.clone()?;
     let reviews = wiring.bridge.cluster.as_ref().map(|cluster| {
-        let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls);
+        let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls, reviewed);
         Arc::new(reviews) as Arc<dyn Reviews>
     });
-    let access = Access { config: Arc::new(settings.access.clone()), tls, reviews };
+    let metrics = wiring.api_metrics.clone();
+    let access = Access { config: Arc::new(settings.access.clone()), tls, reviews, metrics };
     Some(Secured { access, containers, offers: settings.offers.clone() })
 }
 
@@ -63,12 +67,8 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
     }
 }
 
-/// The registry of `/metrics/probes` for everything besides the probes.
-pub(super) fn probe_registry(bridge: &Bridge) -> prometheus::Result<Registry> {
-    let registry = Registry::new();
-    let help = "Start time of the process since unix epoch in seconds.";
-    let started = prometheus::Gauge::new("process_start_time_seconds", help)?;
-    started.set(Duration::from_millis(bridge.clock.now().as_millisecond().unsigned_abs()).as_secs_f64());
-    registry.register(Box::new(started))?;
-    Ok(registry)
+/// NodeApi's metrics, with the registries of the pages besides `/metrics`.
+pub(super) fn metrics(bridge: &Bridge, registry: &Registry) -> prometheus::Result<ApiMetrics> {
+    let registries = Registries { main: registry.clone(), ..Registries::default() };
+    ApiMetrics::new(registries, bridge.clock.now())
 }

@@ -5,16 +5,22 @@ use std::sync::Arc;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::node_status::SubsystemReported;
-use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps};
+use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps, NodeStatusMetrics};
 use pod_worker::PodWorker;
 use supervision::{Address, EventKind, Seated, Subsystem, Supervised, SupervisionEvent, Tree};
 
 use super::levels::Levels;
 use super::{Actors, LastWords, Wiring};
 
-pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seated<Lease>) {
+pub(super) fn wire(
+    wiring: &Wiring<'_>,
+    status: Seated<NodeStatus>,
+    lease: Seated<Lease>,
+) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
-    let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return };
+    let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return Ok(()) };
+    let metrics = NodeStatusMetrics::new(bridge.clock.now())?.with_boot(membership.node.machine.boot_second);
+    metrics.register(wiring.registry)?;
     tell_of_dormancy(wiring.tree, status.address(), actors.events.address());
     let lease_deps = LeaseDeps {
         config: membership.lease.clone(),
@@ -39,10 +45,12 @@ pub(super) fn wire(wiring: &Wiring<'_>, status: Seated<NodeStatus>, lease: Seate
         observed: actors.pleg.address(),
         pressure: actors.eviction.address(),
         events: actors.events.address(),
+        metrics,
     };
     let place = &wiring.places.heartbeat;
     status.start(place, move || NodeStatus::new(status_deps.clone()));
     lease.start(place, move || Lease::new(lease_deps.clone()));
+    Ok(())
 }
 
 /// The receivers of the Node. PodManager, which admits pods, gets it before PodSources, which lists them.

@@ -10,7 +10,7 @@ use super::Wiring;
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = ProbeMetrics::new();
-    metrics.register(&wiring.probe_registry, wiring.registry)?;
+    metrics.register(&wiring.api_metrics.registries().probes, wiring.registry)?;
     let deps = ProbeManagerDeps {
         backends: Backends { exec: wiring.operations.clone(), prober: bridge.prober.clone() },
         checkpoints: bridge.checkpoints.for_owner(messages::probe_manager::RECEIVER),

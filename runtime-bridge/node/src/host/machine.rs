@@ -37,6 +37,8 @@ pub struct MachineFacts {
     pub hostname: String,
     /// The kernel's boot ID, which differs after each boot.
     pub boot_id: String,
+    /// When the machine began, in seconds since the epoch; `None` if the kernel does not tell.
+    pub boot_second: Option<i64>,
     /// The machine ID, from `/etc/machine-id`.
     pub machine_id: String,
     /// The firmware's UUID, from DMI; only root may read it.
@@ -182,6 +184,7 @@ fn facts() -> Result<MachineFacts, MachineError> {
     Ok(MachineFacts {
         hostname,
         boot_id,
+        boot_second: System::boot_time().ok().and_then(|second| i64::try_from(second).ok()),
         machine_id,
         system_uuid: first_text(&SYSTEM_UUIDS),
         memory_bytes,
@@ -250,6 +253,7 @@ impl FakeMachine {
         Self::new(MachineFacts {
             hostname: hostname.to_owned(),
             boot_id: "11111111-1111-4111-8111-111111111111".into(),
+            boot_second: Some(1_700_000_000),
             machine_id: "22222222222242228222222222222222".into(),
             system_uuid: "33333333-3333-4333-8333-333333333333".into(),
             memory_bytes: 8 << 30,
@@ -313,6 +317,7 @@ mod tests {
         let facts = machine.facts().await.unwrap();
         assert_eq!(node_hostname(&facts.hostname).as_ref(), Ok(&facts.hostname));
         assert_eq!(facts.boot_id.len(), 36, "{facts:?}");
+        assert!(facts.boot_second.is_some_and(|second| second > 1_600_000_000), "{facts:?}");
         assert!(facts.memory_bytes > 1 << 20, "{facts:?}");
         assert!(facts.cpu_count > 0);
         assert!(facts.pids_max.is_some_and(|pids| pids > 100), "{facts:?}");

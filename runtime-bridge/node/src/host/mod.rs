@@ -11,6 +11,7 @@ mod lock;
 mod log_file;
 mod machine;
 mod own_process;
+mod own_use;
 mod pod_dirs;
 mod pull_records;
 pub(crate) mod remove_tree;
@@ -39,6 +40,7 @@ pub use log_file::{LogFile, LogWatch};
 pub use machine::FakeMachine;
 pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
+pub use own_use::OwnUse;
 #[cfg(any(test, feature = "fake"))]
 pub use pod_dirs::FakePodDirs;
 pub use pod_dirs::{

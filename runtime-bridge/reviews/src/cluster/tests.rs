@@ -21,7 +21,7 @@ fn scene(limit: RateLimit, ttl: Duration) -> (FakeApi, ApiClient, ClusterReviews
     fake.put(&node);
     let client = || fake.limited_client(&Io::current(), limit, Duration::from_secs(30));
     let ttls = ReviewTtls { token: ttl, allowed: ttl, refused: ttl };
-    let reviews = ClusterReviews::new(&client(), ttls);
+    let reviews = ClusterReviews::new(&client(), ttls, ReviewMetrics::new().expect("well-formed"));
     let own = client();
     (fake, own, reviews)
 }
@@ -74,6 +74,29 @@ async fn a_flood_of_random_tokens_delays_no_other_call() {
     assert_eq!(jane.unwrap().unwrap().name, "jane");
     assert!(waited <= Duration::from_millis(110), "they owe nothing: {waited:?}");
     assert_eq!(tokens_asked(&fake), 3, "nothing is asked for callers that are gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_and_remembered_answers_are_counted() {
+    let (_fake, _own, reviews) = scene(SLOW, Duration::from_secs(120));
+    let registry = bridge_metrics::Registry::new();
+    reviews.metrics.register(&registry).expect("distinct");
+    for token in ["of jane", "of jane", "of nobody"] {
+        reviews.token(token).await.expect("an answer");
+    }
+    assert_eq!(reviews.access(jane_gets_pods()).await, Ok(true));
+    let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).expect("text");
+    for series in [
+        "apiserver_delegated_authn_request_total{code=\"201\"} 2",
+        "apiserver_delegated_authz_request_total{code=\"201\"} 1",
+        "authentication_token_cache_request_total{status=\"hit\"} 1",
+        "authentication_token_cache_request_total{status=\"miss\"} 2",
+        "authentication_token_cache_fetch_total{status=\"ok\"} 2",
+        "authentication_token_cache_active_fetch_count{status=\"in_flight\"} 0",
+        "authentication_token_cache_active_fetch_count{status=\"blocked\"} 0",
+    ] {
+        assert!(page.lines().any(|line| line == series), "{series}: {page}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,8 @@ pub struct CertificateIdentity {
     pub organizations: Vec<String>,
     /// SHA-256 of the certificate, lower-case hexadecimal.
     pub sha256: String,
+    /// How long the certificate is good yet.
+    pub left: Duration,
 }
 
 /// The result of verifying a client's certificates.
@@ -68,14 +70,17 @@ pub(super) fn identify(
     if let Err(error) = verifier.verify_client_cert(own, between, UnixTime::since_unix_epoch(since)) {
         return ClientCertificate::Refused(error.to_string());
     }
-    match named(own) {
+    match named(own, now) {
         Ok(Some(identity)) => ClientCertificate::Valid(identity),
         Ok(None) => ClientCertificate::Absent,
         Err(reason) => ClientCertificate::Refused(reason),
     }
 }
 
-fn named(certificate: &CertificateDer<'_>) -> Result<Option<CertificateIdentity>, String> {
+fn named(
+    certificate: &CertificateDer<'_>,
+    now: jiff::Timestamp,
+) -> Result<Option<CertificateIdentity>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
     let subject = parsed.subject();
     // A common name that is no text names no user; the last common name counts, as upstream.
@@ -85,7 +90,10 @@ fn named(certificate: &CertificateDer<'_>) -> Result<Option<CertificateIdentity>
     }
     let organizations = subject.iter_organization().filter_map(|one| one.as_str().ok().map(str::to_owned));
     let sha256 = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Some(CertificateIdentity { name: name.to_owned(), organizations: organizations.collect(), sha256 }))
+    let left = parsed.validity().not_after.timestamp().saturating_sub(now.as_second());
+    let left = Duration::from_secs(u64::try_from(left).unwrap_or(0));
+    let organizations = organizations.collect();
+    Ok(Some(CertificateIdentity { name: name.to_owned(), organizations, sha256, left }))
 }
 
 /// Requests a client certificate and accepts any, once the client has proved that it has the key.

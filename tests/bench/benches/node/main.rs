@@ -20,6 +20,7 @@ mod process;
 mod rows;
 mod runtime;
 mod scenario;
+mod scrape;
 mod settings;
 
 use std::path::Path;

@@ -7,6 +7,7 @@ use bench::{Row, Samples, Unit};
 use crate::floor::Floor;
 use crate::make::{Maker, at_most, beside, over};
 use crate::scenario::Figures;
+use crate::scrape;
 
 /// All rows, with or without their figures.
 pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figures>) -> Vec<Row> {
@@ -14,6 +15,7 @@ pub fn rows(pods: usize, floor: &Floor, ours: Option<&Figures>, go: Option<&Figu
     let mut rows = single_pods(&make, floor);
     rows.extend(bursts(&make, floor, pods));
     rows.extend(idle(&make, floor, pods));
+    rows.extend(scrape::rows(&make, pods));
     rows.extend(process(&make, pods));
     rows
 }
@@ -157,6 +159,9 @@ fn process(make: &Maker<'_, Figures>, pods: usize) -> Vec<Row> {
             25.0,
             "25 MiB",
         ),
+        make.row(format!("RSS with {pods} pods after scrapes"), Mebibytes, |f| {
+            Some(f.memory_scraped?.rss_mib)
+        }),
         make.row(format!("Pss with {pods} idle pods"), Mebibytes, |f| Some(f.idle.as_ref()?.memory?.pss_mib)),
         at_most(
             make.row("RSS, peak", Mebibytes, |f| {

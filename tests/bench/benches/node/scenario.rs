@@ -14,6 +14,7 @@ use crate::kubelet::Kubelet;
 use crate::pods::{self, LABEL};
 use crate::process::{Cpu, Memory, RuntimeCpu, seconds};
 use crate::runtime::Observer;
+use crate::scrape::{Scraped, scrape};
 use crate::settings::Settings;
 
 /// Period of looks at one pod.
@@ -48,6 +49,10 @@ pub struct Figures {
     pub burst: Option<Burst>,
     /// While all those pods run and nothing happens.
     pub idle: Option<Idle>,
+    /// Scrapes with all those pods, by the page's path.
+    pub scraped: Option<BTreeMap<&'static str, Scraped>>,
+    /// Memory after the scrapes.
+    pub memory_scraped: Option<Memory>,
     /// The kubelet killed and started again with all those pods.
     pub killed: Option<Killed>,
     /// All those pods deleted at once.
@@ -186,6 +191,13 @@ impl Scenario<'_> {
         figures.burst = Some(self.burst(&names).await.map_err(named("pods at once"))?);
         progress("idle");
         figures.idle = Some(self.idle().await.map_err(named("idle"))?);
+        progress("scrapes");
+        let idle_cores = figures.idle.as_ref().map_or(0.0, |idle| idle.kubelet_cores);
+        match scrape(&mut self.kubelet, idle_cores).await {
+            Ok(scraped) => figures.scraped = Some(scraped),
+            Err(error) => figures.failures.push(format!("scrapes: {error}")),
+        }
+        figures.memory_scraped = self.kubelet.memory();
         progress("killed and started again");
         figures.killed = Some(self.killed(&names).await.map_err(named("killed and started again"))?);
         progress("all deleted at once");

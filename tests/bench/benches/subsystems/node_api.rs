@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bench::alone::{Stage, Subject, Traffic, desired_pods, wait};
 use bridge_io::Io;
+use bridge_io::clock::{Clock, SystemClock};
 use bridge_serve::System;
-use node_api::{Answers, NodeApi, NodeApiConfig, NodeApiDeps, SharedAnswers};
-use prometheus::Registry;
+use node_api::{Answers, ApiMetrics, NodeApi, NodeApiConfig, NodeApiDeps, Registries, SharedAnswers};
 use supervision::{AskPort, Place, Supervised, Vitality};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -50,8 +50,8 @@ impl Subject for Alone {
             listeners: Arc::new(System::new(Io::current())),
             answers: Answers {
                 tree: stage.tree.clone(),
-                registry: Registry::new(),
-                probes: Registry::new(),
+                metrics: ApiMetrics::new(Registries::default(), SystemClock.now())
+                    .expect("every metric is defined once"),
                 pods: AskPort::answering("PodManager", move |_| Some(desired_pods(count))),
                 statuses: AskPort::answering("StatusManager", move |_| Some(statuses.clone())),
                 events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, runtime_well, wait};
 use bridge_io::Io;
+use bridge_io::clock::Clock;
 use bridge_kube::fake::{FakeApi, Verb};
 use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
 use messages::facts::{Pressure, PressureObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
-use node_status::{NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use node_status::{NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics};
 use pod_spec::resources::NodeResources;
 use supervision::{Address, Place, Supervised, Tree, Vitality};
 
@@ -78,6 +79,7 @@ impl Subject for Alone {
             }),
             pressure: sinks.sink(),
             events: sinks.sink(),
+            metrics: NodeStatusMetrics::new(stage.clock.now()).expect("metrics are defined once"),
         };
         let actor = seat.start(&Place::Here, move || NodeStatus::new(deps.clone()));
         let alone = Self { tree: stage.tree.clone(), actor, api };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_io::Io;
 use bridge_io::clock::SystemClock;
-use bridge_kube::{ApiError, Select};
+use bridge_kube::{ApiError, RestMetrics, Select};
 use k8s_openapi::api::core::v1::Namespace;
 use kubelet::cluster::cluster;
 use kubelet::config::validation::Host;
@@ -76,9 +76,10 @@ fn start(kubeconfig: &Path) -> Result<kubelet::wiring::Cluster, String> {
     let loaded = load(&arguments, &Host { cgroup_v2: true }, &mut Vec::new()).expect("flags");
     let Invocation::Run(loaded) = loaded else { panic!("it is to run") };
     let clock = Arc::new(SystemClock);
-    let wanted = identity::wanted(&loaded, "n", &io, clock).expect("a member of a cluster");
+    let calls = RestMetrics::new().expect("well-formed");
+    let wanted = identity::wanted(&loaded, "n", &io, clock, &calls.programs).expect("a member of a cluster");
     let made = kubelet::wait::wait(&io, wanted.identify())
-        .and_then(|identified| cluster(&loaded, "n", &io, &identified?));
+        .and_then(|identified| cluster(&loaded, "n", &io, &identified?, &calls));
     made.map_err(|error| format!("{error:#}"))
 }
 

@@ -284,7 +284,7 @@ async fn random_tokens_of_clients_that_hang_up_delay_nobody() {
     let client = || api.limited_client(&Io::current(), slow, Duration::from_secs(30));
     let minute = Duration::from_secs(60);
     let ttls = ReviewTtls { token: minute, allowed: minute, refused: minute };
-    let asked = Arc::new(ClusterReviews::new(&client(), ttls));
+    let asked = Arc::new(ClusterReviews::new(&client(), ttls, bridge_reviews::ReviewMetrics::new().unwrap()));
     let server = Server::start(Options { asked: Some(asked), ..Options::default() }).await;
     raise_file_limit();
     let stranger = server.client(None);

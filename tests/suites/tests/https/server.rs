@@ -27,8 +27,10 @@ use messages::runtime::{
     ContainerState as RuntimeState, RuntimeContainer, RuntimePod, RuntimePods, RuntimeSandbox,
 };
 use messages::{PodRef, PodUid};
-use node_api::{Access, AccessConfig, Answers, Containers, HttpsOffers, SharedAnswers, secured_routes};
-use prometheus::Registry;
+use node_api::{
+    Access, AccessConfig, Answers, ApiMetrics, Containers, HttpsOffers, Registries, SharedAnswers,
+    secured_routes,
+};
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -220,10 +222,10 @@ impl Server {
         let one_of = held.clone();
         let (pods, all) = (desired.clone(), desired);
         let one = status.clone();
+        let metrics = ApiMetrics::new(Registries::default(), Timestamp::UNIX_EPOCH).unwrap();
         let answers = Answers {
             tree: Tree::new(Policy::default()),
-            registry: Registry::new(),
-            probes: Registry::new(),
+            metrics: metrics.clone(),
             pods: AskPort::answering("PodManager", move |_| Some(pods.clone())),
             statuses: AskPort::answering("StatusManager", move |_| {
                 Some(BTreeMap::from([(PodUid::new(UID), status.clone())]))
@@ -233,8 +235,8 @@ impl Server {
             usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
             shared: SharedAnswers::default(),
         };
-        let metrics = CriMetrics::new().unwrap();
-        let operations = Arc::new(Operations::new(Arc::new(runtime), Io::current(), metrics));
+        let counted = CriMetrics::new().unwrap();
+        let operations = Arc::new(Operations::new(Arc::new(runtime), Io::current(), counted));
         let containers = Containers {
             pods: AskPort::answering("PodManager", move |_| Some(all.clone())),
             static_of: AskPort::answering("PodManager", |ask: GetStaticOf| {
@@ -265,6 +267,7 @@ impl Server {
             reviews: options
                 .asked
                 .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
+            metrics,
         };
         let configz = serde_json::json!({"kind": "KubeletConfiguration"});
         let offers =

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_cri::fake::FakeRuntime;
 use bridge_cri::{CriMetrics, Operations};
 use bridge_io::Io;
+use bridge_io::clock::Clock;
 use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_node::host::{FakeHostAddresses, FoundAddresses};
@@ -15,7 +16,9 @@ use messages::event_recorder::RecordEvent;
 use messages::facts::{NodeObserved, RuntimeObserved};
 use messages::node_status::PostNotReady;
 use messages::runtime::RuntimeHealth;
-use node_status::{Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps};
+use node_status::{
+    Lease, LeaseConfig, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics,
+};
 use serde_json::json;
 use supervision::{Address, AskPort, Outside, Place, Policy, Tree, Vitality};
 use testkit::node::node_status;
@@ -77,6 +80,7 @@ async fn beat(tree: &Tree) -> Heart {
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
         }),
+        metrics: NodeStatusMetrics::new(world.clock.now()).expect("metrics are defined once"),
     };
     let lease_deps = LeaseDeps {
         config: Arc::new(LeaseConfig { node: NAME.to_owned(), duration_seconds: 40 }),

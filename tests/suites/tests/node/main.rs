@@ -28,6 +28,7 @@ mod logs;
 mod manifests;
 mod matrix;
 mod member;
+mod metrics;
 mod names;
 mod numbers;
 mod objects;

@@ -153,6 +153,9 @@ fn space(path: &Path, proc: &Path) -> Option<Space> {
     let told = rustix::fs::statvfs(path).ok()?;
     let device = rustix::fs::stat(path).ok()?.st_dev;
     let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let disk = std::fs::read_to_string(proc.join("diskstats")).ok();
+    let disk =
+        disk.and_then(|text| parse::disk(&text, (rustix::fs::major(device), rustix::fs::minor(device))));
     let mut devices =
         parse::partitions(&std::fs::read_to_string(proc.join("partitions")).unwrap_or_default());
     let inodes = told.f_files > 0;
@@ -163,12 +166,14 @@ fn space(path: &Path, proc: &Path) -> Option<Space> {
         available: told.f_bavail.saturating_mul(told.f_frsize),
         inodes: inodes.then_some(told.f_files),
         inodes_free: inodes.then_some(told.f_ffree),
+        disk,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mounts::tests::silent_mount;
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_hangs_is_left_out_in_time_and_not_begun_again() {
@@ -187,6 +192,29 @@ mod tests {
         });
         assert_eq!(late.await, None);
         drop(never);
+    }
+
+    #[tokio::test]
+    async fn a_file_system_that_hangs_has_its_own_figures_missing_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("hangs");
+        std::fs::create_dir(&target).unwrap();
+        let Some((_guard, server)) = silent_mount(&target) else {
+            return eprintln!("skipped: no file system that hangs can be made here");
+        };
+        let lane = Lane::new("test", tokio::runtime::Handle::current());
+        let disks = Disks::new(dir.path().to_owned(), "/proc".into(), lane);
+        let parts = super::super::Parts { storage: true, ..Default::default() };
+        let wish = Wish { parts, spaces: vec![target.clone()], ..Wish::default() };
+        for _ in 0..3 {
+            let found = disks.read(&wish).await;
+            assert!(found.logs.is_some());
+            assert_eq!(found.spaces.keys().collect::<Vec<_>>(), [dir.path()]);
+        }
+        let under_way: Vec<Look> = disks.under_way.lock().unwrap().iter().cloned().collect();
+        assert_eq!(under_way, [Look::Space(target)], "one look hangs, and no more");
+        // What hangs is let go.
+        drop(server);
     }
 
     #[test]

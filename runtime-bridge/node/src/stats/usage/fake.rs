@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::super::{DiskUsage, Room};
 use super::{
-    CpuUse, DeviceIo, GroupUse, Interface, MemoryUse, Parts, PodReading, ProcessUse, Processors, Reading,
-    Space, Traffic, UsageReads, WantedPod, Wish,
+    CpuUse, DeviceIo, DiskCounts, GroupUse, Interface, MemoryUse, Parts, PodReading, ProcessUse, Processors,
+    Reading, Space, Traffic, UsageReads, WantedPod, Wish,
 };
 use bridge_io::NotRun;
 use bridge_io::clock::Clock;
@@ -165,6 +165,7 @@ fn disk() -> Space {
         available: 60 * GIB,
         inodes: Some(1_000_000),
         inodes_free: Some(999_000),
+        disk: Some(DiskCounts { reads: 7, writes: 8, busy_ms: 1500, ..DiskCounts::default() }),
     }
 }
 

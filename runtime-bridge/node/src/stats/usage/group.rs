@@ -1,5 +1,6 @@
 //! The files of one cgroup, of either version.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,8 @@ use super::{CpuUse, GroupUse, MemoryUse, Pressure, ProcessUse, Throttling};
 use crate::cgroups::{CgroupVersion, Hierarchy};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
+/// The most cgroups below a container's that are looked through: it may make its own.
+const CGROUPS_BELOW_MAX: usize = 64;
 
 /// The cgroups of a machine.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,8 @@ impl Groups<'_> {
     /// The memory of a cgroup.
     pub(in crate::stats) fn memory(&self, cgroup: &str, details: bool) -> Result<MemoryUse, Problem> {
         let dir = self.dir("memory", cgroup).ok_or("no hierarchy of cgroups has memory")?;
-        if self.is_v2() { memory_v2(&dir, details) } else { memory_v1(&dir, details) }
+        let is_root = cgroup.trim_start_matches('/').is_empty();
+        if self.is_v2() { memory_v2(&dir, is_root, details) } else { memory_v1(&dir, details) }
     }
 
     fn cpu(&self, cgroup: &str, details: bool) -> Option<CpuUse> {
@@ -93,6 +97,28 @@ impl Groups<'_> {
     pub(super) fn pids(&self, cgroup: &str) -> Option<Vec<u32>> {
         let text = text(&self.base(cgroup)?.join("cgroup.procs"))?;
         Some(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
+    }
+
+    /// The IDs of a container's processes. With version 2 a runtime or an init system may have put all of them into cgroups below
+    /// the container's own one.
+    pub(super) fn pids_of_container(&self, cgroup: &str) -> Option<Vec<u32>> {
+        let own = self.pids(cgroup)?;
+        if !own.is_empty() || !self.is_v2() {
+            return Some(own);
+        }
+        let (mut found, mut waiting, mut left) = (Vec::new(), vec![self.base(cgroup)?], CGROUPS_BELOW_MAX);
+        while let Some(dir) = waiting.pop() {
+            for below in fs::read_dir(dir).ok()?.flatten() {
+                if left == 0 || !below.file_type().is_ok_and(|it| it.is_dir()) {
+                    continue;
+                }
+                left -= 1;
+                let pids = text(&below.path().join("cgroup.procs")).unwrap_or_default();
+                found.extend(pids.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
+                waiting.push(below.path());
+            }
+        }
+        Some(found)
     }
 
     fn processes(&self, cgroup: &str, details: bool) -> Option<ProcessUse> {
@@ -189,10 +215,17 @@ fn cpu_v2(dir: &Path, details: bool) -> Option<CpuUse> {
     Some(found)
 }
 
+/// The figures of a file, which the kernel never leaves empty: an empty one is that of a cgroup that is going.
+fn figures<'a>(file: &Path, text: &'a str) -> Result<BTreeMap<&'a str, u64>, Problem> {
+    let found = parse::keyed(text);
+    if found.is_empty() { Err(format!("{} has no figures", file.display())) } else { Ok(found) }
+}
+
 fn memory_v1(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
     let usage = files::number(&dir.join("memory.usage_in_bytes"))?;
-    let stat = files::text(&dir.join("memory.stat"))?;
-    let stat = parse::keyed(&stat);
+    let file = dir.join("memory.stat");
+    let stat = files::text(&file)?;
+    let stat = figures(&file, &stat)?;
     // With those of the cgroups below, where the kernel counts them together.
     let of = |key: &str| {
         let total = format!("total_{key}");
@@ -208,8 +241,9 @@ fn memory_v1(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
         mapped_file: of("mapped_file").unwrap_or(0),
         active_file: of("active_file").unwrap_or(0),
         inactive_file,
-        page_faults: of("pgfault").unwrap_or(0),
-        major_page_faults: of("pgmajfault").unwrap_or(0),
+        // Those of the cgroup itself, as upstream.
+        page_faults: stat.get("pgfault").copied().unwrap_or(0),
+        major_page_faults: stat.get("pgmajfault").copied().unwrap_or(0),
         swap: of("swap"),
         swap_limit: limit(&dir.join("memory.memsw.limit_in_bytes")),
         ..MemoryUse::default()
@@ -226,17 +260,16 @@ fn memory_v1(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
 }
 
 /// The root cgroup has no `memory.current`; there the usage is `anon` plus `file`, which is what version 1 counts.
-fn memory_v2(dir: &Path, details: bool) -> Result<MemoryUse, Problem> {
+fn memory_v2(dir: &Path, is_root: bool, details: bool) -> Result<MemoryUse, Problem> {
     let file = dir.join("memory.stat");
     let stat = files::text(&file)?;
-    let stat = parse::keyed(&stat);
+    let stat = figures(&file, &stat)?;
     let of = |key: &str| stat.get(key).copied().unwrap_or(0);
-    let current = dir.join("memory.current");
-    let usage = if current.exists() {
-        files::number(&current)?
-    } else {
+    let usage = if is_root {
         let of = |key| stat.get(key).ok_or_else(|| format!("{} has no {key}", file.display()));
         of("anon")?.saturating_add(*of("file")?)
+    } else {
+        files::number(&dir.join("memory.current"))?
     };
     let mut found = MemoryUse {
         usage,

@@ -214,6 +214,35 @@ pub struct Space {
     pub inodes: Option<u64>,
     /// Inodes that are free.
     pub inodes_free: Option<u64>,
+    /// What its block device has done; `None` where it is on none.
+    pub disk: Option<DiskCounts>,
+}
+
+/// What a block device has done so far, for all that use it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Reads.
+    pub reads: u64,
+    /// Reads that were merged with others.
+    pub reads_merged: u64,
+    /// Sectors read, of 512 bytes.
+    pub sectors_read: u64,
+    /// Milliseconds that reads took.
+    pub read_ms: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Writes that were merged with others.
+    pub writes_merged: u64,
+    /// Sectors written, of 512 bytes.
+    pub sectors_written: u64,
+    /// Milliseconds that writes took.
+    pub write_ms: u64,
+    /// Reads and writes under way now.
+    pub under_way: u64,
+    /// Milliseconds in which the device was busy.
+    pub busy_ms: u64,
+    /// The same, once for each read and write that was under way.
+    pub weighted_ms: u64,
 }
 
 /// The parts of a pass that cost more than CPU and memory.

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DeviceIo, Interface, Pressure, Processors, Stalled, Traffic};
+use super::{DeviceIo, DiskCounts, Interface, Pressure, Processors, Stalled, Traffic};
 
-/// The most devices of one cgroup, and interfaces of one namespace, that are taken in.
+/// The most devices of one cgroup that are taken in.
 const DEVICES_MAX: usize = 256;
-const INTERFACES_MAX: usize = 256;
 /// The operations on devices that version 1 counts; the last line of its files, a total of all devices, has none.
 const OPERATIONS: [&str; 6] = ["Read", "Write", "Sync", "Async", "Discard", "Total"];
 /// Interfaces that are no pod's or node's own way out, as upstream leaves them out.
@@ -104,13 +103,19 @@ pub(super) fn io_stat(text: &str) -> Vec<DeviceIo> {
         }
         (!found.bytes.is_empty() || !found.operations.is_empty()).then_some(found)
     };
-    text.lines().filter_map(one).take(DEVICES_MAX).collect()
+    // The last line of a device counts, as upstream.
+    let by_device: BTreeMap<(u32, u32), DeviceIo> =
+        text.lines().filter_map(one).take(DEVICES_MAX).map(|found| (found.device, found)).collect();
+    by_device.into_values().collect()
 }
 
-/// `/proc/<pid>/net/dev`; `None` if a line has another form, since no figure can be trusted then.
-pub(super) fn interfaces(text: &str) -> Option<Vec<Interface>> {
+/// The first interfaces of `/proc/<pid>/net/dev`; `None` if a line has another form, since no figure can be trusted then.
+pub(super) fn interfaces(text: &str, max: usize) -> Option<Vec<Interface>> {
     let mut found = Vec::new();
-    for line in text.lines().skip(2).take(INTERFACES_MAX) {
+    for line in text.lines().skip(2) {
+        if found.len() >= max {
+            break;
+        }
         // A large count may follow the colon without a space.
         let (name, counts) = line.split_once(':')?;
         let name = name.trim();
@@ -147,6 +152,48 @@ pub(super) fn partitions(text: &str) -> BTreeMap<String, String> {
         Some((format!("{major}:{minor}"), format!("/dev/{name}")))
     };
     text.lines().filter_map(one).take(4096).collect()
+}
+
+/// What a block device of these numbers has done, from `/proc/diskstats`.
+pub(super) fn disk(text: &str, device: (u32, u32)) -> Option<DiskCounts> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let numbers = (words.next()?.parse::<u32>().ok()?, words.next()?.parse::<u32>().ok()?);
+        if numbers != device {
+            return None;
+        }
+        let counts: Vec<u64> = words.skip(1).map_while(|word| word.parse().ok()).collect();
+        let &[
+            reads,
+            reads_merged,
+            sectors_read,
+            read_ms,
+            writes,
+            writes_merged,
+            sectors_written,
+            write_ms,
+            under_way,
+            busy_ms,
+            weighted_ms,
+            ..,
+        ] = counts.as_slice()
+        else {
+            return None;
+        };
+        Some(DiskCounts {
+            reads,
+            reads_merged,
+            sectors_read,
+            read_ms,
+            writes,
+            writes_merged,
+            sectors_written,
+            write_ms,
+            under_way,
+            busy_ms,
+            weighted_ms,
+        })
+    })
 }
 
 /// CPUs, cores and sockets, from `/proc/cpuinfo`. A machine that names neither cores nor sockets has one socket, and a core

@@ -1,6 +1,7 @@
 //! What `/proc` tells of processes: open files, and the interfaces of a network namespace.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use super::{Interface, ProcessUse, parse};
@@ -44,7 +45,17 @@ impl FileBudget {
     }
 }
 
-/// The interfaces that a process sees.
-pub(super) fn interfaces(proc: &Path, pid: u32) -> Option<Vec<Interface>> {
-    parse::interfaces(&fs::read_to_string(proc.join(pid.to_string()).join("net/dev")).ok()?)
+/// The most bytes of a list of interfaces, which has some 120 for each.
+const INTERFACES_BYTES_MAX: u64 = 4 << 20;
+
+/// The first interfaces that a process sees; `None` without a list that can be trusted.
+pub(super) fn interfaces(proc: &Path, pid: u32, max: usize) -> Option<Vec<Interface>> {
+    let file = fs::File::open(proc.join(pid.to_string()).join("net/dev")).ok()?;
+    let mut text = String::new();
+    file.take(INTERFACES_BYTES_MAX).read_to_string(&mut text).ok()?;
+    if text.len() as u64 == INTERFACES_BYTES_MAX {
+        // The last line may have been cut.
+        text.truncate(text.rfind('\n')?);
+    }
+    parse::interfaces(&text, max)
 }

@@ -17,8 +17,13 @@ use crate::cgroups::{CgroupVersion, QosClass};
 use bridge_io::clock::Clock;
 use bridge_io::{Lane, NotRun};
 
+/// What the names of cgroups of containers' watchers begin with.
+const WATCHERS: &str = "crio-conmon-";
 /// The most open files that one pass counts.
 const OPEN_FILES_MAX: usize = 200_000;
+/// The most interfaces of the node, and of a pod, whose containers may make and name as many as they like.
+const NODE_INTERFACES_MAX: usize = 4096;
+const POD_INTERFACES_MAX: usize = 32;
 
 /// This machine. The kernel's files are read on one thread that may block, file systems beside that, since they may hang.
 #[derive(Debug)]
@@ -115,7 +120,7 @@ impl<'a> Pass<'a> {
         }
         self.pressure(&mut found.root);
         if parts.processes {
-            found.network = interfaces(&self.places.proc, 1);
+            found.network = interfaces(&self.places.proc, 1, NODE_INTERFACES_MAX);
             found.tasks = files::pids(&self.places.proc).ok();
         }
         if parts.details {
@@ -145,11 +150,21 @@ impl<'a> Pass<'a> {
     }
 
     fn group(&mut self, cgroup: &str) -> Option<GroupUse> {
+        self.read_group(cgroup, false)
+    }
+
+    /// A cgroup; `of_container` says that all processes below it are those of one container.
+    fn read_group(&mut self, cgroup: &str, of_container: bool) -> Option<GroupUse> {
         let groups = self.places.groups();
         let mut found = groups.read(cgroup, self.clock.now(), self.wish.parts)?;
-        if let Some(processes) = found.processes.as_mut().filter(|_| self.wish.parts.details) {
-            let pids = groups.pids(cgroup).unwrap_or_default();
-            self.open_files.add(&self.places.proc, &pids, processes);
+        if let Some(processes) = found.processes.as_mut().filter(|_| self.wish.parts.details || of_container)
+        {
+            let pids = if of_container { groups.pids_of_container(cgroup) } else { groups.pids(cgroup) };
+            let pids = pids.unwrap_or_default();
+            processes.count = pids.len() as u64;
+            if self.wish.parts.details {
+                self.open_files.add(&self.places.proc, &pids, processes);
+            }
         }
         Some(found)
     }
@@ -162,7 +177,7 @@ impl<'a> Pass<'a> {
             found.group = self.group(&cgroup);
             let sandbox = pod.sandbox.as_deref().and_then(of);
             for id in &pod.containers {
-                let group = of(id).and_then(|name| self.group(&name));
+                let group = of(id).and_then(|name| self.read_group(&name, true));
                 found.containers.extend(group.map(|group| (id.clone(), group)));
             }
             let parts = self.wish.parts;
@@ -171,7 +186,7 @@ impl<'a> Pass<'a> {
                 found.network = self.network(all);
             }
             if parts.details {
-                found.sandbox = sandbox.and_then(|name| self.group(&name));
+                found.sandbox = sandbox.and_then(|name| self.read_group(&name, true));
             }
         }
         found
@@ -180,8 +195,9 @@ impl<'a> Pass<'a> {
     /// The interfaces that the first process sees which one of these cgroups has.
     fn network(&self, cgroups: impl Iterator<Item = String>) -> Option<(Timestamp, Vec<super::Interface>)> {
         let groups = self.places.groups();
-        let mut pids = cgroups.filter_map(|cgroup| groups.pids(&cgroup)?.first().copied());
-        pids.find_map(|pid| interfaces(&self.places.proc, pid)).map(|found| (self.clock.now(), found))
+        let mut pids = cgroups.filter_map(|cgroup| groups.pids_of_container(&cgroup)?.first().copied());
+        pids.find_map(|pid| interfaces(&self.places.proc, pid, POD_INTERFACES_MAX))
+            .map(|found| (self.clock.now(), found))
     }
 
     /// A pod's cgroup, in whichever class it is.
@@ -192,12 +208,14 @@ impl<'a> Pass<'a> {
         names.into_iter().find(exists)
     }
 
-    /// The cgroups directly below one, by the runtime's IDs: `<id>`, or with systemd `<prefix>-<id>.scope`.
+    /// The cgroups directly below one, by the runtime's IDs: `<id>`, or with systemd `<prefix>-<id>.scope`. CRI-O may have a
+    /// cgroup of the same ID for the process that watches a container.
     fn below(&self, cgroup: &str) -> BTreeMap<String, String> {
         let entries = self.places.groups().base(cgroup).and_then(|dir| fs::read_dir(dir).ok());
         let names =
             entries.into_iter().flatten().flatten().filter(|one| one.file_type().is_ok_and(|it| it.is_dir()));
         let names = names.filter_map(|one| one.file_name().into_string().ok());
+        let names = names.filter(|name| !name.starts_with(WATCHERS));
         names.map(|name| (id(&name).to_owned(), name)).collect()
     }
 }

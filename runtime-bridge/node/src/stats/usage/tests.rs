@@ -201,8 +201,8 @@ async fn version_1_is_read_whole() {
         mapped_file: 500,
         active_file: 400,
         inactive_file: 1000,
-        page_faults: 700,
-        major_page_faults: 10,
+        page_faults: 7,
+        major_page_faults: 1,
         max_usage: Some(7000),
         failures: Some(4),
         swap: Some(60),
@@ -347,6 +347,28 @@ async fn version_2_is_read_whole_with_the_names_of_systemd() {
 }
 
 #[tokio::test]
+async fn processes_below_a_containers_cgroup_are_its_own_and_a_watcher_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    v2(dir.path());
+    let pod = "cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
+    let scope = format!("{pod}/cri-containerd-c0ffee.scope");
+    put(
+        dir.path(),
+        &[
+            (&format!("{scope}/cgroup.procs"), ""),
+            (&format!("{scope}/container/cgroup.procs"), "77\n"),
+            (&format!("{scope}/container/deeper/cgroup.procs"), "78\n79\n"),
+            (&format!("{pod}/crio-conmon-c0ffee.scope/cpu.stat"), "usage_usec 1\n"),
+        ],
+    );
+    let found = read(dir.path(), CgroupVersion::V2, names(CgroupDriver::Systemd), ALL).await;
+    let web = &found.pods["u-1"].containers[CONTAINER];
+    assert_eq!(web.processes.unwrap().count, 3);
+    assert_eq!(web.cpu.unwrap().total_ns, 12_345_678_000);
+    assert_eq!(found.pods["u-1"].network.as_ref().unwrap().1, [interface()]);
+}
+
+#[tokio::test]
 async fn what_is_not_wished_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     v2(dir.path());
@@ -358,17 +380,66 @@ async fn what_is_not_wished_is_not_read() {
     assert!(found.node_space.is_none() && found.spaces.is_empty() && found.pods["u-1"].logs.is_empty());
 }
 
+#[tokio::test]
+async fn cgroups_that_go_while_they_are_read_are_left_out_and_no_figure_is_made_up() {
+    let dir = tempfile::tempdir().unwrap();
+    v2(dir.path());
+    let pod =
+        dir.path().join("cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice");
+    let (away, over) = (dir.path().join("away"), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let ended = over.clone();
+    let (from, to) = (pod.clone(), away.clone());
+    let moving = std::thread::spawn(move || {
+        let mut moves = 0;
+        while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+            fs::rename(&from, &to).unwrap();
+            fs::rename(&to, &from).unwrap();
+            moves += 1;
+        }
+        moves
+    });
+    for _ in 0..200 {
+        let found = read(dir.path(), CgroupVersion::V2, names(CgroupDriver::Systemd), ALL).await;
+        let pod = &found.pods["u-1"];
+        for group in pod.group.iter().chain(pod.containers.values()) {
+            assert!(group.cpu.is_none_or(|cpu| cpu.total_ns == 12_345_678_000), "{group:?}");
+            assert!(
+                group.memory.is_none_or(|memory| (memory.usage, memory.rss) == (6000, 2000)),
+                "{group:?}"
+            );
+        }
+        assert!(found.systems.contains_key("runtime"), "others are told of");
+    }
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(moving.join().unwrap() > 0);
+    // The files of a cgroup that is going may be empty.
+    for file in ["memory.stat", "memory.current", "cpu.stat", "cgroup.procs", "io.stat"] {
+        fs::write(pod.join(file), "").unwrap();
+    }
+    let found = read(dir.path(), CgroupVersion::V2, names(CgroupDriver::Systemd), ALL).await;
+    assert_eq!(found.pods["u-1"].group, None);
+    assert!(found.pods["u-1"].containers[CONTAINER].cpu.is_some());
+}
+
 #[test]
 fn torn_files_give_no_figures_and_no_panic() {
     assert_eq!(parse::pressure("some avg10=x"), None);
     assert_eq!(parse::pressure("some avg10=inf total=1"), None);
     assert_eq!(parse::pressure(""), None);
-    assert_eq!(parse::interfaces("a\nb\neth0: 1 2 3\n"), None, "no figure of such a file can be trusted");
-    assert_eq!(parse::interfaces(""), Some(Vec::new()));
+    assert_eq!(parse::interfaces("a\nb\neth0: 1 2 3\n", 9), None, "no figure of such a file can be trusted");
+    assert_eq!(parse::interfaces("", 9), Some(Vec::new()));
     assert!(parse::blkio("8:x Read 1\n8:0 Read\n8:0 Other 5\nTotal 7", "").is_empty());
     assert!(parse::io_stat("8:0 rbytes\nx y=1").is_empty());
     assert_eq!(parse::keyed("a\nb x\nc 1\n"), [("c", 1)].into());
     assert_eq!((parse::processors(""), parse::boot_second("btime x"), parse::shares(0)), (None, None, None));
+    let disks = "   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 0 0\n   8       1 sda1 1 2\n";
+    let disk = parse::disk(disks, (8, 0)).unwrap();
+    assert_eq!((disk.reads, disk.write_ms, disk.weighted_ms), (1, 8, 11));
+    assert_eq!((parse::disk(disks, (8, 1)), parse::disk(disks, (0, 45))), (None, None));
+    let twice = parse::io_stat("8:0 rbytes=1\n8:0 rbytes=2\n");
+    assert_eq!((twice.len(), twice[0].bytes["Read"]), (1, 2));
+    let many = format!("a\nb\n{}", "eth0: 1 2 3 4 5 6 7 8 9 10 11 12\n".repeat(9));
+    assert_eq!(parse::interfaces(&many, 3).unwrap().len(), 3);
     assert_eq!(parse::files_max("Max open files unlimited unlimited files"), None);
     let split = "4:memory:/a\n2:cpu,cpuacct:/b\n0::/c\n";
     assert_eq!(

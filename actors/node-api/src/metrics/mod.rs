@@ -1,0 +1,10 @@
+//! NodeApi's metrics, under upstream's names, and the registries whose pages NodeApi shows (section 22).
+
+mod handles;
+mod logs;
+mod paths;
+mod requests;
+
+pub use handles::{ApiMetrics, Registries};
+pub(crate) use logs::logs_of_pods;
+pub(crate) use requests::{Server, counted};
