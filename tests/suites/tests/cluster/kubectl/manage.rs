@@ -1,6 +1,7 @@
 //! `kubectl run`, `get`, `describe`, `wait`, `delete`.
 
 use serde_json::json;
+use testkit::process::eventually;
 
 use crate::Shared;
 use crate::kubectl::Kubectl;
@@ -151,24 +152,25 @@ fn figures(member: &Member) {
     let seen = pod.ready();
     let raw =
         |page: &str| kubectl.ok(&["get", "--raw", &format!("/api/v1/nodes/{}/proxy/{page}", member.name)]);
-    let summary: serde_json::Value = serde_json::from_str(&raw("stats/summary")).expect("JSON");
-    assert_eq!(summary["node"]["nodeName"], member.name.as_str());
-    let pods = summary["pods"].as_array().into_iter().flatten();
-    let found = pods.into_iter().find(|one| one["podRef"]["uid"] == seen.uid());
-    let found = found.unwrap_or_else(|| panic!("no {}: {summary}", pod.name()));
+    // Figures may be a second old.
+    let found = eventually("the pod's figures", SOON, || {
+        let summary: serde_json::Value = serde_json::from_str(&raw("stats/summary")).expect("JSON");
+        assert_eq!(summary["node"]["nodeName"], member.name.as_str());
+        let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+        let found = pods.into_iter().find(|one| one["podRef"]["uid"] == seen.uid());
+        found.ok_or_else(|| format!("no {}: {summary}", pod.name()))
+    });
     assert!(found["containers"][0]["memory"]["workingSetBytes"].as_u64() > Some(0), "{found}");
     assert_eq!(found["network"]["name"], "eth0", "{found}");
-    let name = pod.name();
-    let page = raw("metrics/resource");
-    let series = |line: &str| {
-        line.starts_with("container_memory_working_set_bytes{container=\"main\",")
-            && line.contains(&format!("pod=\"{name}\""))
-    };
-    assert!(page.lines().any(series), "{page}");
-    let page = raw("metrics/cadvisor");
-    let series = |line: &str| {
-        line.starts_with("container_network_receive_bytes_total{")
-            && line.contains(&format!("pod=\"{name}\""))
-    };
-    assert!(page.lines().any(series), "{page}");
+    let of_pod = format!("pod=\"{}\"", pod.name());
+    for (page, series) in [
+        ("metrics/resource", "container_memory_working_set_bytes{container=\"main\","),
+        ("metrics/cadvisor", "container_network_receive_bytes_total{"),
+    ] {
+        eventually("the pod's series", SOON, || {
+            let text = raw(page);
+            let told = text.lines().any(|line| line.starts_with(series) && line.contains(&of_pod));
+            if told { Ok(()) } else { Err(text) }
+        });
+    }
 }
