@@ -118,7 +118,7 @@ fn deleted_images_are_counted() {
         deps.metrics.register(&registry).unwrap();
         let actor = stage.start(deps, ImageManager::new);
         assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(1));
-        let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).unwrap();
+        let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
         let line = "\nkubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
         assert!(page.contains(line), "{page}");
     });

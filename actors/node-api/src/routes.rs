@@ -180,7 +180,7 @@ async fn usage_metrics(answers: &Answers, headers: &HeaderMap, of: MetricsPage) 
             let (accept, coding) =
                 (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
             let pages = &answers.shared.pages;
-            sent(answers, pages.page(&figures, |figures| families(figures), &accept, &coding))
+            sent(answers, pages.page(&figures, |figures| Box::new(families(figures)), &accept, &coding))
         }
         Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
     }

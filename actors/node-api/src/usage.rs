@@ -14,9 +14,9 @@ pub fn is_short(query: &str, form: &str) -> bool {
     given.next().is_some_and(|value| value == "true") && given.next().is_none()
 }
 
-/// A page in the form of the registries' ones, each value with its time.
-pub fn families(families: &[Family]) -> Vec<MetricFamily> {
-    families.iter().map(family).collect()
+/// A page in the form of the registries' ones, each value with its time. A family is made when it is asked for.
+pub fn families(families: &[Family]) -> impl Iterator<Item = MetricFamily> + '_ {
+    families.iter().map(family)
 }
 
 fn family(family: &Family) -> MetricFamily {

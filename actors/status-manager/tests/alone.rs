@@ -148,7 +148,7 @@ fn a_new_incarnation_asks_for_all_facts_again_and_repeats_no_patch() {
 
 /// The value of a series; `None` if the page has no such series.
 fn value(registry: &Registry, series: &str) -> Option<f64> {
-    let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).unwrap();
+    let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
     page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 

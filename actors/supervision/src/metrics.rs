@@ -49,7 +49,10 @@ impl Families {
             )?,
             busy: CounterVec::new(opts("busy_seconds_total", "Seconds spent handling."), by)?,
             depth: IntGaugeVec::new(opts("mailbox_depth", "Messages waiting."), by)?,
-            actors: IntGaugeVec::new(opts("count", "Actors by state."), &["actor", "state"])?,
+            actors: IntGaugeVec::new(
+                Opts::new("understudy_actors", "Actors by state."),
+                &["actor", "state"],
+            )?,
             bound: GaugeVec::new(opts("mailbox_bound", "Messages that may wait in one mailbox."), by)?,
         })
     }

@@ -317,7 +317,7 @@ mod tests {
             program
         };
         let value = |line: &str| {
-            let page = bridge_metrics::page(&registry.gather(), "", "");
+            let page = bridge_metrics::page(registry.gather(), "", "");
             let page = String::from_utf8(page.body).unwrap();
             let found = page.lines().find_map(|shown| shown.strip_prefix(line).map(str::to_owned));
             found.unwrap_or_else(|| panic!("no {line} in {page}"))

@@ -156,7 +156,7 @@ mod tests {
         fake.fault(On::call(Verb::Get, "nodes"), 1, Fault::too_many(2));
         client.get::<Node>(None, "n1").await.unwrap();
         client.get::<Node>(None, "none").await.unwrap_err();
-        let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).unwrap();
+        let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
         for series in [
             "rest_client_requests_total{code=\"200\",host=\"api:6443\",method=\"GET\"} 1",
             "rest_client_requests_total{code=\"404\",host=\"api:6443\",method=\"GET\"} 1",

@@ -16,6 +16,7 @@ use accept::{Coding, Format};
 pub use registry::{Described, Registry};
 pub use shared::SharedPages;
 
+use std::borrow::Borrow;
 use std::io::Write;
 
 use prometheus::proto::MetricFamily;
@@ -33,12 +34,22 @@ pub struct Page {
 
 /// Writes families, sorted by name, as the scraper prefers them: `accept` and `accept_encoding` are the headers of that name.
 #[must_use]
-pub fn page(families: &[MetricFamily], accept: &str, accept_encoding: &str) -> Page {
+pub fn page(
+    families: impl IntoIterator<Item: Borrow<MetricFamily>>,
+    accept: &str,
+    accept_encoding: &str,
+) -> Page {
     let (format, content_type) = Format::of(accept);
     written(families, format, content_type, Coding::of(accept_encoding))
 }
 
-fn written(families: &[MetricFamily], format: Format, content_type: String, coding: Coding) -> Page {
+/// Writes families one after another: those that are made while they are asked for exist one at a time.
+fn written(
+    families: impl IntoIterator<Item: Borrow<MetricFamily>>,
+    format: Format,
+    content_type: String,
+    coding: Coding,
+) -> Page {
     let body = match format {
         Format::Text => text::page(families),
         Format::OpenMetrics => open_metrics::page(families),

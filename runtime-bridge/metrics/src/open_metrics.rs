@@ -2,6 +2,8 @@
 //! to be of unknown type, since the format would have it renamed. Times of creation (`_created`) are not told, as Prometheus'
 //! library does not by default.
 
+use std::borrow::Borrow;
+
 use prometheus::proto::{MetricFamily, MetricType};
 
 use crate::number;
@@ -9,9 +11,13 @@ use crate::registry::kind;
 use crate::text::{Style, escape, samples};
 
 /// The families as text, with the mark of its end.
-pub(crate) fn page(families: &[MetricFamily]) -> Vec<u8> {
+pub(crate) fn page(families: impl IntoIterator<Item: Borrow<MetricFamily>>) -> Vec<u8> {
     let mut page = String::new();
-    for family in families.iter().filter(|family| !family.get_metric().is_empty()) {
+    for family in families {
+        let family: &MetricFamily = family.borrow();
+        if family.get_metric().is_empty() {
+            continue;
+        }
         let name = family.name();
         let (shown, kind) = match (family.get_field_type(), name.strip_suffix("_total")) {
             (MetricType::COUNTER, Some(short)) => (short, "counter"),

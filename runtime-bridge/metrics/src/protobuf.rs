@@ -1,13 +1,18 @@
 //! Messages of the package `io.prometheus.client`: field names and numbers as published, of what the kubelet tells.
 
+use std::borrow::Borrow;
+
 use prometheus::proto as told;
 use prost::Message;
 
 /// The families, each behind its length.
-pub(crate) fn page(families: &[told::MetricFamily]) -> Vec<u8> {
+pub(crate) fn page(families: impl IntoIterator<Item: Borrow<told::MetricFamily>>) -> Vec<u8> {
     let mut page = Vec::new();
-    for told in families.iter().filter(|family| !family.get_metric().is_empty()) {
-        family(told).encode_length_delimited(&mut page).expect("a vector grows");
+    for told in families {
+        let told: &told::MetricFamily = told.borrow();
+        if !told.get_metric().is_empty() {
+            family(told).encode_length_delimited(&mut page).expect("a vector grows");
+        }
     }
     page
 }

@@ -24,12 +24,12 @@ impl<R> Default for SharedPages<R> {
 }
 
 impl<R> SharedPages<R> {
-    /// The page of a reading, as the scraper prefers it; `families` are written unless that page of that reading is being sent
+    /// The page of a reading, as the scraper prefers it; `families` makes them and they are written unless that page of that reading is being sent
     /// already.
     pub fn page(
         &self,
         of: &Arc<R>,
-        families: impl FnOnce(&R) -> Vec<MetricFamily>,
+        families: impl FnOnce(&R) -> Box<dyn Iterator<Item = MetricFamily> + '_>,
         accept: &str,
         accept_encoding: &str,
     ) -> Arc<Page> {
@@ -44,7 +44,7 @@ impl<R> SharedPages<R> {
         });
         // Written without the lock: at most as many at once as there are threads that serve.
         sent.unwrap_or_else(|| {
-            let page = Arc::new(written(&families(of), format, content_type, coding));
+            let page = Arc::new(written(families(of), format, content_type, coding));
             let sent = Sent { of: Arc::downgrade(of), page: Arc::downgrade(&page) };
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
             page
@@ -66,7 +66,9 @@ mod tests {
     fn a_page_of_a_reading_is_written_once_for_all_that_hold_it() {
         let pages = SharedPages::default();
         let (one, other) = (Arc::new(1), Arc::new(2));
-        let page = |of: &Arc<i32>, accept: &str, coding: &str| pages.page(of, |_| Vec::new(), accept, coding);
+        let page = |of: &Arc<i32>, accept: &str, coding: &str| {
+            pages.page(of, |_| Box::new(std::iter::empty()), accept, coding)
+        };
         let first = page(&one, "", "");
         assert!(Arc::ptr_eq(&first, &page(&one, "", "")));
         for another in

@@ -25,7 +25,7 @@ pub(crate) fn families() -> Vec<MetricFamily> {
 }
 
 fn text_of(accept: &str) -> String {
-    String::from_utf8(page(&families(), accept, "").body).unwrap()
+    String::from_utf8(page(families(), accept, "").body).unwrap()
 }
 
 #[test]
@@ -75,7 +75,7 @@ starts_total 7.0
 
 #[test]
 fn a_packed_page_is_the_same_page() {
-    let packed = page(&families(), "", "gzip");
+    let packed = page(families(), "", "gzip");
     assert_eq!(packed.content_encoding, Some("gzip"));
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_string(&mut text).unwrap();

@@ -1,14 +1,20 @@
 //! Prometheus' text, version 0.0.4.
 
+use std::borrow::Borrow;
+
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 use crate::number;
 use crate::registry::kind;
 
 /// The families as text.
-pub(crate) fn page(families: &[MetricFamily]) -> Vec<u8> {
+pub(crate) fn page(families: impl IntoIterator<Item: Borrow<MetricFamily>>) -> Vec<u8> {
     let mut page = String::new();
-    for family in families.iter().filter(|family| !family.get_metric().is_empty()) {
+    for family in families {
+        let family: &MetricFamily = family.borrow();
+        if family.get_metric().is_empty() {
+            continue;
+        }
         let name = family.name();
         page.extend(["# HELP ", name, " "]);
         escape(&mut page, family.help(), false);

@@ -98,7 +98,7 @@ mod tests {
         };
         assert_eq!(logs_of_pods(&[]), None);
         let family = logs_of_pods(&[pod]).unwrap();
-        let text = String::from_utf8(bridge_metrics::page(&[family], "", "").body).unwrap();
+        let text = String::from_utf8(bridge_metrics::page([family], "", "").body).unwrap();
         let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             series,

@@ -3,7 +3,7 @@ use crate::tests::families;
 
 #[test]
 fn messages_are_read_back_with_every_value() {
-    let bytes = page(&families());
+    let bytes = page(families());
     let mut rest = bytes.as_slice();
     let mut read = Vec::new();
     while !rest.is_empty() {

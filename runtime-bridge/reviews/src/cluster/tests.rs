@@ -85,7 +85,7 @@ async fn reviews_and_remembered_answers_are_counted() {
         reviews.token(token).await.expect("an answer");
     }
     assert_eq!(reviews.access(jane_gets_pods()).await, Ok(true));
-    let page = String::from_utf8(bridge_metrics::page(&registry.gather(), "", "").body).expect("text");
+    let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).expect("text");
     for series in [
         "apiserver_delegated_authn_request_total{code=\"201\"} 2",
         "apiserver_delegated_authz_request_total{code=\"201\"} 1",

@@ -169,7 +169,7 @@ fn g4_g10_metrics_count_drops_dead_letters_and_restarts() {
             "understudy_actor_restarts_total{actor=\"Sibling\"} 0",
             "understudy_actor_mailbox_bound{actor=\"Counter\"} 2",
             "understudy_actor_mailbox_depth{actor=\"Counter\"} 0",
-            "understudy_actor_count{actor=\"Counter\",state=\"running\"} 1",
+            "understudy_actors{actor=\"Counter\",state=\"running\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "no line {line} in\n{text}");
         }
