@@ -19,7 +19,8 @@ pub fn families(families: &[Family]) -> impl Iterator<Item = MetricFamily> + '_ 
     families.iter().map(family)
 }
 
-fn family(family: &Family) -> MetricFamily {
+/// A family in the form of the registries' ones.
+pub(crate) fn family(family: &Family) -> MetricFamily {
     let mut made = MetricFamily::default();
     made.set_name(family.name.to_owned());
     made.set_help(family.help.to_string());

@@ -9,3 +9,4 @@ mod du;
 pub mod host;
 pub mod mounts;
 pub mod stats;
+mod under_way;

@@ -2,8 +2,10 @@
 //! when the page is asked for.
 
 use bridge_metrics::{Described, Registry};
-use messages::stats::PodStats;
-use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use messages::stats::{Family, FamilyKind, PodStats, Sample};
+use prometheus::proto::MetricFamily;
+
+use crate::usage::family;
 
 const NAME: &str = "kubelet_container_log_filesystem_used_bytes";
 const HELP: &str = "[ALPHA] Bytes of the container's logs on the file system.";
@@ -18,36 +20,20 @@ pub(crate) fn describe(registry: &Registry) {
 
 /// The family; `None` without series.
 pub(crate) fn logs_of_pods(pods: &[PodStats]) -> Option<MetricFamily> {
-    let mut series = Vec::new();
+    let mut samples = Vec::new();
     for pod in pods {
         let id = &pod.pod_ref;
         for container in &pod.containers {
             if let Some(used) = container.logs.as_ref().and_then(|logs| logs.used_bytes) {
-                series.push(metric([&container.name, &id.namespace, &id.name, &id.uid], float(used)));
+                let values =
+                    [&container.name, &id.namespace, &id.name, &id.uid].map(|value| value.as_str().into());
+                let labels = LABELS.into_iter().zip(values).collect();
+                samples.push(Sample { labels, value: float(used), at: None });
             }
         }
     }
-    let mut made = MetricFamily::default();
-    made.set_name(NAME.to_owned());
-    made.set_help(HELP.to_owned());
-    made.set_field_type(MetricType::GAUGE);
-    made.set_metric(series);
-    (!made.get_metric().is_empty()).then_some(made)
-}
-
-fn metric(values: [&String; 4], value: f64) -> Metric {
-    let labels = LABELS.iter().zip(values).map(|(&name, value)| {
-        let mut label = LabelPair::default();
-        label.set_name(name.to_owned());
-        label.set_value(value.clone());
-        label
-    });
-    let mut made = Metric::default();
-    made.set_label(labels.collect());
-    let mut gauge = Gauge::default();
-    gauge.set_value(value);
-    made.set_gauge(gauge);
-    made
+    let made = Family { name: NAME, help: HELP.into(), kind: FamilyKind::Gauge, samples };
+    (!made.samples.is_empty()).then(|| family(&made))
 }
 
 #[allow(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]

@@ -1,9 +1,7 @@
 //! How large a volume is and what it holds (row 10.27). Looks have threads of their own: a file system that does not answer
 //! holds up neither mounts nor the looks at other volumes.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_io::Lane;
@@ -12,6 +10,7 @@ use futures::FutureExt;
 use super::sys::failed;
 use super::{Done, MountError, VolumeFigures, check_path};
 use crate::du;
+use crate::under_way::{Turn, UnderWay};
 
 /// Each volume's files are first counted for at most so long, so that no look waits long for its place.
 const QUICK_MAX: Duration = Duration::from_millis(500);
@@ -20,15 +19,14 @@ const COUNT_MAX: Duration = Duration::from_secs(30);
 /// What an error of a look says that was done.
 const OPERATION: &str = "measure";
 
-/// The looks at volumes. A volume whose last look has not ended is not looked at again, so that a file system that hangs
-/// takes one thread and no more.
+/// The looks at volumes.
 #[derive(Debug, Clone)]
 pub(super) struct Looks {
     lane: Lane,
     /// The volumes whose files take longer than [`QUICK_MAX`]: one of each pod at a time, for they share the time that a
     /// pod's figures may take.
     large: Lane,
-    under_way: Arc<Mutex<BTreeSet<PathBuf>>>,
+    under_way: UnderWay<PathBuf>,
 }
 
 impl Looks {
@@ -37,12 +35,12 @@ impl Looks {
         Self {
             lane: lane.beside("VolumeManager, measuring"),
             large: lane.beside("VolumeManager, measuring large volumes"),
-            under_way: Arc::default(),
+            under_way: UnderWay::default(),
         }
     }
 
     pub(super) fn measure(&self, path: &Path) -> Done<VolumeFigures> {
-        match self.begin(path) {
+        match self.under_way.begin(path.to_path_buf()) {
             Some(look) => self.tree(look),
             None => {
                 let error = std::io::Error::other("the look before this one has not ended");
@@ -52,45 +50,27 @@ impl Looks {
     }
 
     /// Counts files, quickly if that is possible. Large volumes wait for one another, and none for them.
-    fn tree(&self, look: Look) -> Done<VolumeFigures> {
+    fn tree(&self, look: Turn<PathBuf>) -> Done<VolumeFigures> {
         let looks = self.clone();
         async move {
             // `<root>/pods/<uid>/volumes/<plugin>/<name>`
-            let pod = look.path.ancestors().nth(3).unwrap_or(&look.path).display().to_string();
+            let pod = look.what().ancestors().nth(3).unwrap_or(look.what()).display().to_string();
             let quick = looks.lane.run_long("measure-volume", move || {
-                check_path(&look.path)?;
-                Ok::<_, MountError>((counted(&look.path, QUICK_MAX)?, look))
+                check_path(look.what())?;
+                Ok::<_, MountError>((counted(look.what(), QUICK_MAX)?, look))
             });
             match quick.await? {
                 (Some(figures), _) => Ok(figures),
                 (None, look) => {
-                    let work = move || match counted(&look.path, COUNT_MAX)? {
+                    let work = move || match counted(look.what(), COUNT_MAX)? {
                         Some(figures) => Ok(figures),
-                        None => Err(other(&look.path, "it has more files than can be counted in 30 s")),
+                        None => Err(other(look.what(), "it has more files than can be counted in 30 s")),
                     };
                     looks.large.run_long_alone(pod, "measure-volume", work).await
                 }
             }
         }
         .boxed()
-    }
-
-    fn begin(&self, path: &Path) -> Option<Look> {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = under_way.insert(path.to_path_buf());
-        begins.then(|| Look { path: path.to_path_buf(), under_way: self.under_way.clone() })
-    }
-}
-
-/// A look that has not ended; it ends when this is dropped, by the thread that looks or before the look has begun.
-struct Look {
-    path: PathBuf,
-    under_way: Arc<Mutex<BTreeSet<PathBuf>>>,
-}
-
-impl Drop for Look {
-    fn drop(&mut self) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
     }
 }
 
@@ -173,11 +153,11 @@ mod tests {
         for number in 0..8 {
             let path = volume("huge", &number.to_string());
             std::fs::create_dir_all(&path).unwrap();
-            let look = looks.begin(&path).unwrap();
+            let look = looks.under_way.begin(path).unwrap();
             let waits = looks.large.run_long_alone(
                 dir.path().join("pods/huge").display().to_string(),
                 "measure-volume",
-                move || counted(&look.path, COUNT_MAX),
+                move || counted(look.what(), COUNT_MAX),
             );
             huge.push(tokio::spawn(waits));
         }

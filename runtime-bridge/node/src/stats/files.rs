@@ -22,11 +22,13 @@ pub(super) fn number(path: &Path) -> Result<u64, Problem> {
 
 /// The number after `key`, in lines of a key and a number each.
 pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
-    let value = |line: &str| {
-        let (name, value) = line.split_once(char::is_whitespace)?;
-        (name == key).then(|| value.trim().trim_end_matches(" kB").parse().ok()).flatten()
-    };
-    text.lines().find_map(value)
+    text.lines().filter_map(pair).find_map(|(name, value)| (name == key).then_some(value))
+}
+
+/// A line of a key and a number.
+pub(super) fn pair(line: &str) -> Option<(&str, u64)> {
+    let (key, value) = line.split_once(char::is_whitespace)?;
+    Some((key, value.trim().trim_end_matches(" kB").parse().ok()?))
 }
 
 /// The memory limit of a cgroup, bytes; `None` if it has none.

@@ -1,9 +1,8 @@
 //! The part of a reading that touches file systems, any of which may hang: each look has a deadline, after which its figures
-//! are missing, and a look that hangs is not begun again beside itself, so that it holds one thread and nothing else.
+//! are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bridge_io::{Lane, NotRun};
@@ -12,6 +11,7 @@ use futures::future::join_all;
 use super::super::DiskUsage;
 use super::{Reading, Space, WantedPod, Wish, parse};
 use crate::du::{self, Budget};
+use crate::under_way::UnderWay;
 
 /// The longest time for the logs of all pods; only files directly in a container's directory are counted.
 const LOGS_MAX: Duration = Duration::from_secs(2);
@@ -59,12 +59,12 @@ pub(super) struct Disks {
     root: PathBuf,
     proc: PathBuf,
     lane: Lane,
-    under_way: Arc<Mutex<BTreeSet<Look>>>,
+    under_way: UnderWay<Look>,
 }
 
 impl Disks {
     pub(super) fn new(root: PathBuf, proc: PathBuf, lane: Lane) -> Self {
-        Self { root, proc, lane, under_way: Arc::default() }
+        Self { root, proc, lane, under_way: UnderWay::default() }
     }
 
     /// Looks at what is wished, all at the same time.
@@ -95,31 +95,13 @@ impl Disks {
         within: Duration,
         work: impl FnOnce() -> Option<T> + Send + 'static,
     ) -> Option<T> {
-        let turn = self.begin(what)?;
+        let turn = self.under_way.begin(what)?;
         let looking = self.lane.run(move || {
             let found = work();
             drop(turn);
             Ok::<_, NotRun>(found)
         });
         tokio::time::timeout(within, looking).await.ok()?.ok()?
-    }
-
-    fn begin(&self, what: Look) -> Option<UnderWay> {
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = under_way.insert(what.clone());
-        begins.then(|| UnderWay { what, all: self.under_way.clone() })
-    }
-}
-
-/// A look that has not ended; it ends when this is dropped, by the thread that looks or before the look has begun.
-struct UnderWay {
-    what: Look,
-    all: Arc<Mutex<BTreeSet<Look>>>,
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.what);
     }
 }
 
@@ -180,12 +162,12 @@ mod tests {
         let lane = Lane::new("test", tokio::runtime::Handle::current());
         let disks = Disks::new("/".into(), "/proc".into(), lane);
         let what = || Look::Space("/hangs".into());
-        let hanging = disks.begin(what()).unwrap();
+        let hanging = disks.under_way.begin(what()).unwrap();
         assert_eq!(disks.look(what(), SPACE_WITHIN, || Some(1)).await, None, "the look before has not ended");
         assert_eq!(disks.look(Look::Logs, SPACE_WITHIN, || Some(2)).await, Some(2), "others go on");
         drop(hanging);
         assert_eq!(disks.look(what(), SPACE_WITHIN, || Some(3)).await, Some(3));
-        let never = disks.begin(what()).unwrap();
+        let never = disks.under_way.begin(what()).unwrap();
         let late = disks.look(Look::Logs, Duration::ZERO, || {
             std::thread::sleep(Duration::from_millis(50));
             Some(4)
@@ -211,8 +193,7 @@ mod tests {
             assert!(found.logs.is_some());
             assert_eq!(found.spaces.keys().collect::<Vec<_>>(), [dir.path()]);
         }
-        let under_way: Vec<Look> = disks.under_way.lock().unwrap().iter().cloned().collect();
-        assert_eq!(under_way, [Look::Space(target)], "one look hangs, and no more");
+        assert_eq!(disks.under_way.all(), [Look::Space(target)], "one look hangs, and no more");
         // What hangs is let go.
         drop(server);
     }

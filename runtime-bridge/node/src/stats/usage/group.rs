@@ -55,11 +55,10 @@ impl Groups<'_> {
         cpu_v1(&self.dir("cpuacct", cgroup)?, self.dir("cpu", cgroup).as_deref(), details)
     }
 
-    /// Everything about a cgroup; `None` if it does not exist.
-    pub(super) fn read(&self, cgroup: &str, at: Timestamp, parts: super::Parts) -> Option<GroupUse> {
+    /// Everything about a cgroup but its processes; `None` if it does not exist.
+    pub(super) fn read(&self, cgroup: &str, at: Timestamp, details: bool) -> Option<GroupUse> {
         let base = self.base(cgroup)?;
         let made = fs::metadata(&base).ok()?;
-        let details = parts.details;
         let mut found = GroupUse {
             name: if cgroup.is_empty() { "/".to_owned() } else { cgroup.to_owned() },
             at,
@@ -68,9 +67,6 @@ impl Groups<'_> {
             memory: self.memory(cgroup, details).ok(),
             ..GroupUse::default()
         };
-        if parts.processes || details {
-            found.processes = self.processes(cgroup, details);
-        }
         if self.is_v2() {
             found.io_pressure = pressure(&base.join("io.pressure"));
         }
@@ -96,7 +92,7 @@ impl Groups<'_> {
     /// The IDs of the processes in the cgroup itself.
     pub(super) fn pids(&self, cgroup: &str) -> Option<Vec<u32>> {
         let text = text(&self.base(cgroup)?.join("cgroup.procs"))?;
-        Some(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
+        Some(parse::pids(&text).collect())
     }
 
     /// The IDs of a container's processes. With version 2 a runtime or an init system may have put all of them into cgroups below
@@ -106,30 +102,34 @@ impl Groups<'_> {
         if !own.is_empty() || !self.is_v2() {
             return Some(own);
         }
-        let (mut found, mut waiting, mut left) = (Vec::new(), vec![self.base(cgroup)?], CGROUPS_BELOW_MAX);
-        while let Some(dir) = waiting.pop() {
-            for below in fs::read_dir(dir).ok()?.flatten() {
-                if left == 0 || !below.file_type().is_ok_and(|it| it.is_dir()) {
-                    continue;
-                }
-                left -= 1;
-                let pids = text(&below.path().join("cgroup.procs")).unwrap_or_default();
-                found.extend(pids.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
-                waiting.push(below.path());
-            }
-        }
-        Some(found)
+        Some(pids_below(self.base(cgroup)?).unwrap_or_default())
     }
 
-    fn processes(&self, cgroup: &str, details: bool) -> Option<ProcessUse> {
-        let count = self.pids(cgroup)?.len() as u64;
-        let mut found = ProcessUse { count, ..ProcessUse::default() };
+    /// How many processes these are, and with details how many tasks the cgroup has.
+    pub(super) fn processes(&self, cgroup: &str, pids: &[u32], details: bool) -> ProcessUse {
+        let mut found = ProcessUse { count: pids.len() as u64, ..ProcessUse::default() };
         if let Some(dir) = self.dir("pids", cgroup).filter(|_| details) {
             found.threads = number(&dir.join("pids.current"));
             found.threads_max = number(&dir.join("pids.max"));
         }
-        Some(found)
+        found
     }
+}
+
+/// The IDs of the processes in the cgroups below a directory; `None` if one of them goes meanwhile.
+fn pids_below(dir: PathBuf) -> Option<Vec<u32>> {
+    let (mut found, mut waiting, mut left) = (Vec::new(), vec![dir], CGROUPS_BELOW_MAX);
+    while let Some(dir) = waiting.pop() {
+        for below in fs::read_dir(dir).ok()?.flatten() {
+            if left == 0 || !below.file_type().is_ok_and(|it| it.is_dir()) {
+                continue;
+            }
+            left -= 1;
+            found.extend(parse::pids(&text(&below.path().join("cgroup.procs")).unwrap_or_default()));
+            waiting.push(below.path());
+        }
+    }
+    Some(found)
 }
 
 /// The directory's own time changes with each cgroup below it; a file that is never written keeps the time of its making.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::files::pair;
 use super::{DeviceIo, DiskCounts, Interface, Pressure, Processors, Stalled, Traffic};
 
 /// The most devices of one cgroup that are taken in.
@@ -16,9 +17,9 @@ pub(super) fn keyed(text: &str) -> BTreeMap<&str, u64> {
     text.lines().filter_map(pair).collect()
 }
 
-fn pair(line: &str) -> Option<(&str, u64)> {
-    let (key, value) = line.split_once(char::is_whitespace)?;
-    Some((key, value.trim().trim_end_matches(" kB").parse().ok()?))
+/// The IDs of `cgroup.procs`.
+pub(super) fn pids(text: &str) -> impl Iterator<Item = u32> {
+    text.lines().filter_map(|line| line.trim().parse().ok())
 }
 
 /// A file of pressure: a line `some` and a line `full`.

@@ -156,15 +156,17 @@ impl<'a> Pass<'a> {
     /// A cgroup; `of_container` says that all processes below it are those of one container.
     fn read_group(&mut self, cgroup: &str, of_container: bool) -> Option<GroupUse> {
         let groups = self.places.groups();
-        let mut found = groups.read(cgroup, self.clock.now(), self.wish.parts)?;
-        if let Some(processes) = found.processes.as_mut().filter(|_| self.wish.parts.details || of_container)
-        {
+        let parts = self.wish.parts;
+        let mut found = groups.read(cgroup, self.clock.now(), parts.details)?;
+        if parts.processes || parts.details {
             let pids = if of_container { groups.pids_of_container(cgroup) } else { groups.pids(cgroup) };
-            let pids = pids.unwrap_or_default();
-            processes.count = pids.len() as u64;
-            if self.wish.parts.details {
-                self.open_files.add(&self.places.proc, &pids, processes);
-            }
+            found.processes = pids.map(|pids| {
+                let mut processes = groups.processes(cgroup, &pids, parts.details);
+                if parts.details {
+                    self.open_files.add(&self.places.proc, &pids, &mut processes);
+                }
+                processes
+            });
         }
         Some(found)
     }
