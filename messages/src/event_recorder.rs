@@ -30,6 +30,15 @@ pub enum EventObject {
     },
     /// The node.
     Node,
+    /// A claim to a PersistentVolume.
+    Claim {
+        /// The claim's namespace.
+        namespace: Arc<str>,
+        /// Its name.
+        name: Arc<str>,
+        /// Its UID.
+        uid: Arc<str>,
+    },
     /// A manifest file or URL from which no pod could be read.
     Manifest {
         /// The file's path, or the URL.

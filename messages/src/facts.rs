@@ -120,8 +120,8 @@ pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
 
 /// The Node as the API server has it, or `None` if the API server has none. Sent once that is known, and again when
-/// there is another Node or its labels, annotations or spec have changed. Its status may be older than the API
-/// server's. Writer: NodeStatus.
+/// there is another Node, or its labels, annotations, spec, or the volumes in use or attached to it have changed. The rest of its
+/// status may be older than the API server's. Writer: NodeStatus.
 #[derive(Clone, Debug)]
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
@@ -171,8 +171,43 @@ pub struct OtherVolumesObserved {
     pub names: Arc<BTreeSet<String>>,
     /// Plugins, such as `kubernetes.io/fc`, with a volume whose unique name is not known.
     pub plugins: Arc<BTreeSet<String>>,
+    /// The names of attachable volumes that this kubelet is about to use or uses: the Node reports them in use, whatever it
+    /// reported before, and no volume is used before it does.
+    pub own: Arc<BTreeSet<String>>,
 }
 delivery!(OtherVolumesObserved => (): Command, LatestPerKey);
+
+/// What a CSI driver tells of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverNode {
+    /// The node's name in the driver's world.
+    pub node_id: String,
+    /// The node's place in the driver's topology, as labels.
+    pub topology: BTreeMap<String, String>,
+}
+
+/// What the cluster is told of CSI drivers on this node. Writer: VolumeManager.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiDriversObserved {
+    /// The drivers by name; `None` for one that was registered and is not any more. Drivers that are not named have not
+    /// registered with this incarnation, and the Node keeps what it says of them.
+    pub drivers: Arc<BTreeMap<String, Option<DriverNode>>>,
+    /// Whether the Node has its CSINode.
+    pub csi_node: CsiNodeState,
+}
+
+/// Whether a Node has its CSINode, without which the scheduler counts no volumes: a new Node is not ready before that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CsiNodeState {
+    /// It is not known yet.
+    #[default]
+    Unknown,
+    /// The Node with this UID has it.
+    Of(Arc<str>),
+    /// It cannot be made, with the reason; that is tried again.
+    Failed(Arc<str>),
+}
+delivery!(CsiDriversObserved => (): Command, LatestPerKey);
 
 /// The three kinds of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::facts::{NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved};
+use crate::facts::{
+    CsiDriversObserved, NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved,
+};
 use crate::{delivery, receives};
 
 /// Asks NodeStatus to send `NodeObserved` and `NodeAddressesObserved` again, since a receiver has restarted.
@@ -31,8 +33,8 @@ pub struct PostNotReady {
 delivery!(PostNotReady => (): Command, Wait);
 
 receives!(
-    "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, ResendNode, SubsystemReported,
-    PostNotReady
+    "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,
+    SubsystemReported, PostNotReady
 );
 
 /// The messages that Lease receives.

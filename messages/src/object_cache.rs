@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Serialize;
@@ -58,11 +59,16 @@ delivery!(GetServices => Result<Arc<[Arc<Service>]>, ObjectError>: Query, Wait);
 
 /// A token. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(pub Arc<str>);
+pub struct Token {
+    /// The token.
+    pub text: Arc<str>,
+    /// When it ends to hold.
+    pub expires: Timestamp,
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
+        f.debug_struct("Token").field("expires", &self.expires).finish_non_exhaustive()
     }
 }
 

@@ -299,6 +299,26 @@ api! {
         fs: FsStats,
         /// Its name in the pod's spec.
         name: String,
+        /// The claim through which the pod has it.
+        #[serde(rename = "pvcRef", skip_serializing_if = "Option::is_none")]
+        pvc_ref: Option<PvcReference>,
+        /// Its health.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        volume_health_stats: Option<VolumeHealthStats>,
+    }
+
+    /// A volume's health.
+    VolumeHealthStats {
+        /// Whether something is wrong with it.
+        abnormal: bool,
+    }
+
+    /// A claim's identity.
+    PvcReference {
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
     }
 
     /// A file system, and the use of a part of it.

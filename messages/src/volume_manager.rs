@@ -1,12 +1,12 @@
 //! The messages that VolumeManager receives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::facts::{DesiredPod, DesiredPodsChanged};
+use crate::facts::{DesiredPod, DesiredPodsChanged, NodeObserved};
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
@@ -55,10 +55,15 @@ pub struct Subpath {
 }
 
 /// Where a pod's volumes are on the node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MountedVolumes {
-    /// Absolute host paths by volume name.
+    /// Absolute host paths by volume name; of a block device the link to it.
     pub host_paths: BTreeMap<String, String>,
+    /// The groups by which the pod's containers have access to its PersistentVolumes (row 10.23).
+    pub groups: BTreeSet<i64>,
+    /// The volumes, by name, whose files keep their SELinux labels: they are mounted with one, or are not the pod's alone (row
+    /// 10.24).
+    pub keep_labels: BTreeSet<String>,
 }
 
 /// Why a volume is not mounted, or not unmounted.
@@ -102,30 +107,43 @@ pub type PodVolumeStats = BTreeMap<String, VolumeStats>;
 pub struct VolumeStats {
     /// When the volume was measured.
     pub measured_at: Timestamp,
+    /// The claim through which the pod has the volume, in the pod's namespace; the `pvcRef` of upstream's figures.
+    pub claim: Option<String>,
     /// Whether the volume counts to the pod's own `ephemeral-storage`: an emptyDir on disk, a ConfigMap.
     pub on_node_disk: bool,
     /// The figures; `None` if they are unknown, so that no sum which this volume belongs to is taken for whole.
     pub usage: Option<VolumeUsage>,
 }
 
-/// What a volume can hold and what it holds. Size and room are those of its file system.
+/// What a volume can hold and what it holds. A figure that its kind does not have is 0, as upstream shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VolumeUsage {
     /// Bytes that are left to users without privileges.
     pub available_bytes: u64,
-    /// Bytes of the whole file system.
+    /// Bytes of the whole file system or device.
     pub capacity_bytes: u64,
-    /// Bytes of the volume's own files.
+    /// Bytes in use: of the volume's own files where it shares its file system, else of the file system.
     pub used_bytes: u64,
     /// Inodes of the whole file system.
     pub inodes: u64,
     /// Inodes that are left.
     pub inodes_free: u64,
-    /// Inodes of the volume's own files.
+    /// Inodes in use, of the same files as `used_bytes`.
     pub inodes_used: u64,
+    /// The volume's health, where its CSI driver tells of it.
+    pub condition: Option<VolumeCondition>,
+}
+
+/// The health of a volume, as its CSI driver tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VolumeCondition {
+    /// Whether something is wrong with the volume.
+    pub abnormal: bool,
+    /// What is wrong, for people.
+    pub message: String,
 }
 
 receives!(
-    "VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes,
-    GetVolumeStats
+    "VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, NodeObserved,
+    GetVolumes, GetVolumeStats
 );

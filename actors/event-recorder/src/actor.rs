@@ -172,6 +172,9 @@ fn type_of(event: &RecordedEvent) -> &'static str {
 fn log(event: &RecordedEvent) {
     let (kind, name, field_path) = match &event.object {
         EventObject::Pod { pod, field_path } => ("Pod", pod.to_string(), &**field_path),
+        EventObject::Claim { namespace, name, .. } => {
+            ("PersistentVolumeClaim", format!("{namespace}/{name}"), "")
+        }
         EventObject::Node => ("Node", String::new(), ""),
         EventObject::Manifest { path } => ("Manifest", path.to_string(), ""),
     };

@@ -45,6 +45,8 @@ fn bounded(message: &Arc<str>) -> Arc<str> {
 enum Subject {
     Pod(PodRef),
     Node,
+    /// By its UID.
+    Claim(Arc<str>),
     Manifest(Arc<str>),
 }
 
@@ -53,6 +55,7 @@ impl Subject {
         match object {
             EventObject::Pod { pod, .. } => Self::Pod(pod.clone()),
             EventObject::Node => Self::Node,
+            EventObject::Claim { uid, .. } => Self::Claim(uid.clone()),
             EventObject::Manifest { path } => Self::Manifest(path.clone()),
         }
     }
@@ -172,7 +175,7 @@ impl Correlator {
 fn exact(event: &RecordEvent) -> (Arc<str>, Arc<str>) {
     let path = match &event.object {
         EventObject::Pod { field_path, .. } => field_path.clone(),
-        EventObject::Node | EventObject::Manifest { .. } => Arc::from(""),
+        EventObject::Node | EventObject::Claim { .. } | EventObject::Manifest { .. } => Arc::from(""),
     };
     (path, event.message.clone())
 }

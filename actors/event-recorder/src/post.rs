@@ -224,6 +224,14 @@ fn reference(object: &EventObject, node: &str) -> Option<ObjectReference> {
             field_path: Some(field_path.to_string()).filter(|path| !path.is_empty()),
             resource_version: None,
         }),
+        EventObject::Claim { namespace, name, uid } => Some(ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("PersistentVolumeClaim".to_owned()),
+            namespace: Some(namespace.to_string()),
+            name: Some(name.to_string()),
+            uid: Some(uid.to_string()),
+            ..ObjectReference::default()
+        }),
         // The Node's name stands in place of its UID, as upstream: `kubectl describe node` looks for both.
         EventObject::Node => Some(ObjectReference {
             kind: Some("Node".to_owned()),
@@ -346,6 +354,21 @@ mod tests {
         assert!(outbox.next().is_some());
         assert_eq!(outbox.done(Sent::Refused), None);
         assert_eq!((outbox.waiting(), outbox.take_dropped()), (0, 1));
+    }
+
+    #[test]
+    fn an_event_of_a_claim_is_in_its_namespace() {
+        let (mut outbox, mut correlator) = outbox();
+        let [namespace, name, uid] = ["ns", "data", "u-1"].map(Arc::from);
+        put(&mut outbox, &mut correlator, EventObject::Claim { namespace, name, uid }, "a");
+        let EventWrite { event, .. } = outbox.next().unwrap();
+        assert_eq!(event.metadata.namespace.as_deref(), Some("ns"));
+        let of = event.involved_object;
+        assert_eq!(
+            (of.api_version.as_deref(), of.kind.as_deref()),
+            (Some("v1"), Some("PersistentVolumeClaim"))
+        );
+        assert_eq!((of.name.as_deref(), of.uid.as_deref()), (Some("data"), Some("u-1")));
     }
 
     #[test]

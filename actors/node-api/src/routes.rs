@@ -21,7 +21,7 @@ use supervision::{AskPort, Tree};
 
 use crate::actor::NodeApi;
 use crate::health::{self, Check};
-use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods};
+use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods, volumes_of_pods};
 use crate::pods::pod_list;
 use crate::shared::SharedAnswers;
 use crate::streaming::query_pairs;
@@ -31,8 +31,9 @@ use crate::usage::{families, is_short};
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a request waits for figures: the runtime may take its time to tell of disks.
 const FIGURES_WITHIN: Duration = Duration::from_secs(12);
-/// How long the page of the kubelet's metrics waits for the figures of logs, which are left out without an answer.
-const LOGS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the page of the kubelet's metrics waits for the figures of logs and volumes, which are left out without an
+/// answer.
+const DISKS_WITHIN: Duration = Duration::from_secs(5);
 /// When the process began, in seconds since the epoch; as Prometheus' library for Go names it.
 const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-unix");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -141,13 +142,14 @@ async fn supervision(State(answers): State<Answers>) -> Response {
     json(&answers.tree.snapshot().await)
 }
 
-/// The registry's families, and that of logs, whose figures are read for this page. A node whose figures cannot be read in time
-/// still tells the rest.
+/// The registry's families, and those of logs and of volumes behind claims, whose figures are read for this page. A node
+/// whose figures cannot be read in time still tells the rest.
 async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
     let ask = GetSummary { only_cpu_and_memory: false };
     let mut families = answers.metrics.registries.main.gather();
-    if let Ok(Ok(summary)) = answers.summary.ask(ask, LOGS_WITHIN).await {
+    if let Ok(Ok(summary)) = answers.summary.ask(ask, DISKS_WITHIN).await {
         families.extend(logs_of_pods(&summary.pods));
+        families.extend(volumes_of_pods(&summary.pods));
         families.sort_by(|one, other| one.name().cmp(other.name()));
     }
     page(&answers, &headers, &families)

@@ -15,7 +15,9 @@ use bridge_node::host::{FoundAddresses, HostAddresses};
 use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeAddressesObserved, NodeObserved, OtherVolumesObserved, Pressure};
+use messages::facts::{
+    CsiDriversObserved, NodeAddressesObserved, NodeObserved, OtherVolumesObserved, Pressure,
+};
 use messages::node_status;
 use messages::pleg::ResendObserved;
 use supervision::{Address, Ctx, Reply, Subsystem};
@@ -101,6 +103,7 @@ pub struct NodeStatus {
     /// The node's pressure; `None` until EvictionManager has told it.
     pressure: Option<Pressure>,
     volumes: Option<OtherVolumesObserved>,
+    drivers: CsiDriversObserved,
     dormant: BTreeMap<Arc<str>, Arc<str>>,
     failed: Option<Arc<str>>,
     /// The ask that waits until the last status is posted.
@@ -139,6 +142,7 @@ impl NodeStatus {
             found: None,
             pressure: None,
             volumes: None,
+            drivers: CsiDriversObserved::default(),
             dormant: BTreeMap::new(),
             failed: None,
             last: None,
@@ -165,6 +169,7 @@ impl NodeStatus {
             found: self.found.as_ref(),
             pressure: self.pressure,
             volumes: self.volumes.as_ref(),
+            drivers: &self.drivers,
             dormant: &self.dormant,
             failed: self.failed.as_deref(),
         }
@@ -287,11 +292,19 @@ impl NodeStatus {
             self.status_event(if unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });
         }
         let node = Arc::new(node);
+        let volumes = |node: &Node| {
+            let status = node.status.as_ref();
+            let of = |status: &k8s_openapi::api::core::v1::NodeStatus| {
+                (status.volumes_in_use.clone(), status.volumes_attached.clone())
+            };
+            status.map(of).unwrap_or_default()
+        };
         let others_care = |told: &Arc<Node>| {
             told.metadata.uid != node.metadata.uid
                 || told.metadata.labels != node.metadata.labels
                 || told.metadata.annotations != node.metadata.annotations
                 || told.spec != node.spec
+                || volumes(told) != volumes(&node)
         };
         let news = self.told.as_ref().is_none_or(|told| told.as_ref().is_none_or(others_care));
         self.node = Some(node.clone());

@@ -96,6 +96,7 @@ pub fn reconciled(initial: &Node, existing: &Node) -> Option<Node> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::NodeStatus;
+    use messages::facts::CsiDriversObserved;
 
     use super::*;
     use crate::changes::patch;
@@ -112,6 +113,7 @@ mod tests {
             found: None,
             pressure: None,
             volumes: None,
+            drivers: &CsiDriversObserved::default(),
             dormant: &dormant,
             failed: None,
         };
@@ -150,7 +152,7 @@ mod tests {
             conditions[3].message.as_deref(),
             Some(
                 "[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be \
-                 successful, network state unknown]"
+                 successful, network state unknown, CSINode is not yet initialized]"
             )
         );
     }

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_csi::rules::csi_node;
 use bridge_node::host::FoundAddresses;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerImage, DaemonEndpoint, Node, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
-    NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
+    ContainerImage, DaemonEndpoint, Node, NodeCondition, NodeDaemonEndpoints, NodeFeatures,
+    NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use messages::facts::{OtherVolumesObserved, Pressure};
+use messages::facts::{CsiDriversObserved, CsiNodeState, DriverNode, OtherVolumesObserved, Pressure};
+use pod_rules::conditions::READY;
 use pod_rules::labels;
 use pod_spec::resources::{is_huge_pages, is_native};
 
@@ -43,6 +45,8 @@ pub struct NodeInput<'a> {
     pub pressure: Option<Pressure>,
     /// Volumes that an earlier kubelet has left; `None` until they have been told.
     pub volumes: Option<&'a OtherVolumesObserved>,
+    /// The CSI drivers of this node, and whether it has a CSINode.
+    pub drivers: &'a CsiDriversObserved,
     /// Subsystems that have given up, each with its reason.
     pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
     /// Why the kubelet is about to end, if it is.
@@ -69,6 +73,7 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) 
     labels.insert(labels::OS.to_owned(), labels::LINUX.to_owned());
     labels.insert(labels::ARCH.to_owned(), config.machine.architecture.clone());
     provided_ip(&mut made.node, config);
+    made.problems.extend(drivers(&mut made.node, &known.drivers.drivers));
 
     let mut status = made.node.status.take().unwrap_or_default();
     if let Some(found) = known.found {
@@ -96,6 +101,7 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) 
     let declared = &config.declared_features;
     status.declared_features = Some(declared.clone()).filter(|features| !features.is_empty());
     let mut errors = known.runtime.errors(known.elapsed);
+    errors.extend(csi_node_problem(before, &known.drivers.csi_node));
     errors.extend(missing(&status, config));
     errors.extend(known.failed.map(str::to_owned));
     made.events = conditions::set(&mut status, known.now, known.pressure, errors, known.dormant);
@@ -103,8 +109,8 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) 
     made
 }
 
-/// The volumes of `volumesInUse`: those that the Node reports in use or attached and of which an earlier kubelet has
-/// left mounts, which must not be detached. This kubelet itself uses no volume that is attached to a node.
+/// The volumes of `volumesInUse`: those that this kubelet uses, and those that the Node reports in use or attached and
+/// of which a kubelet has left mounts, which must not be detached.
 fn in_use(status: &NodeStatus, volumes: &OtherVolumesObserved) -> Vec<String> {
     let reported = status.volumes_in_use.iter().flatten();
     let attached = status.volumes_attached.iter().flatten().map(|volume| &volume.name);
@@ -113,8 +119,50 @@ fn in_use(status: &NodeStatus, volumes: &OtherVolumesObserved) -> Vec<String> {
     let is_here = |name: &&String| {
         volumes.names.contains(*name) || volumes.plugins.iter().any(|plugin| of_plugin(name, plugin))
     };
-    let names: BTreeSet<&String> = reported.chain(attached).filter(is_here).collect();
+    let names: BTreeSet<&String> =
+        reported.chain(attached).filter(is_here).chain(volumes.own.iter()).collect();
     names.into_iter().cloned().collect()
+}
+
+/// Why a Node is not ready as far as its CSINode goes, in upstream's words. A Node that is ready had one: it stays ready
+/// while that is looked up again.
+fn csi_node_problem(before: &Node, csi_node: &CsiNodeState) -> Option<String> {
+    let conditions = before.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let is_ready = |condition: &NodeCondition| condition.type_ == READY && condition.status == "True";
+    if conditions.into_iter().flatten().any(is_ready) {
+        return None;
+    }
+    match csi_node {
+        CsiNodeState::Of(uid) if **uid == *before.metadata.uid.as_deref().unwrap_or_default() => None,
+        CsiNodeState::Failed(why) => Some(format!("failed to initialize CSINode: {why}")),
+        CsiNodeState::Of(_) | CsiNodeState::Unknown => Some("CSINode is not yet initialized".to_owned()),
+    }
+}
+
+/// Sets what the Node says of CSI drivers: its name in each driver's world, and its place in their topologies. Labels
+/// of drivers that are gone stay, as upstream has it. Returns what cannot be set.
+fn drivers(node: &mut Node, drivers: &BTreeMap<String, Option<DriverNode>>) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (driver, told) in drivers {
+        let annotations = node.metadata.annotations.as_ref();
+        let present = annotations.and_then(|all| all.get(csi_node::NODE_IDS)).map(String::as_str);
+        let node_id = told.as_ref().map(|told| told.node_id.as_str());
+        match (csi_node::node_ids(present, driver, node_id), &mut node.metadata.annotations) {
+            (Ok(Some(ids)), annotations) => {
+                annotations.get_or_insert_default().insert(csi_node::NODE_IDS.to_owned(), ids);
+            }
+            (Ok(None), Some(annotations)) => drop(annotations.remove(csi_node::NODE_IDS)),
+            (Ok(None), None) => {}
+            (Err(problem), _) => problems.push(problem),
+        }
+        let labels = node.metadata.labels.get_or_insert_default();
+        match told.as_ref().map(|told| csi_node::topology_labels(labels, &told.topology)) {
+            Some(Ok(missing)) => labels.extend(missing),
+            Some(Err(problem)) => problems.push(problem),
+            None => {}
+        }
+    }
+    problems
 }
 
 fn provided_ip(node: &mut Node, config: &NodeStatusConfig) {
@@ -236,6 +284,18 @@ pub(crate) mod tests {
         second: i64,
         volumes: Option<&OtherVolumesObserved>,
     ) -> Updated {
+        let csi_node = CsiNodeState::Of(before.metadata.uid.clone().unwrap_or_default().into());
+        let drivers = CsiDriversObserved { csi_node, ..CsiDriversObserved::default() };
+        made_of(before, config, second, volumes, &drivers)
+    }
+
+    fn made_of(
+        before: &Node,
+        config: &NodeStatusConfig,
+        second: i64,
+        volumes: Option<&OtherVolumesObserved>,
+        drivers: &CsiDriversObserved,
+    ) -> Updated {
         let (runtime, dormant) = (ready_runtime(), BTreeMap::new());
         let found = FoundAddresses {
             default_routes: vec!["10.0.0.9".parse().expect("an address")],
@@ -249,6 +309,7 @@ pub(crate) mod tests {
             found: Some(&found),
             pressure: None,
             volumes,
+            drivers,
             dormant: &dormant,
             failed: None,
         };
@@ -338,6 +399,7 @@ pub(crate) mod tests {
         let here = |names: &[String], plugins: &[&str]| OtherVolumesObserved {
             names: Arc::new(names.iter().cloned().collect()),
             plugins: Arc::new(plugins.iter().map(|plugin| (*plugin).to_owned()).collect()),
+            own: Arc::default(),
         };
         // A volume that is attached to no node is never in use, as at the API server.
         let some = here(&[csi("1"), csi("3"), csi("9")], &[]);
@@ -345,6 +407,63 @@ pub(crate) mod tests {
         let fc = here(&[], &["kubernetes.io/fc", "kubernetes.io/cs"]);
         assert_eq!(in_use(Some(&fc)), Some(vec!["kubernetes.io/fc/wwn:1".to_owned()]));
         assert_eq!(in_use(Some(&here(&[], &[]))), None);
+        // A volume that this kubelet is about to use is reported before it is attached.
+        let own = OtherVolumesObserved { own: Arc::new([csi("7")].into()), ..some };
+        assert_eq!(in_use(Some(&own)), Some(vec![csi("1"), csi("3"), csi("7")]));
+    }
+
+    #[test]
+    fn the_node_says_how_drivers_call_it_and_where_it_is() {
+        let told = |id: &str, zone: &str| {
+            let topology = BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+            Some(DriverNode { node_id: id.to_owned(), topology })
+        };
+        let with = |node: &Node, drivers: &[(&str, Option<DriverNode>)]| {
+            let drivers = drivers.iter().map(|(name, told)| ((*name).to_owned(), told.clone())).collect();
+            let drivers = CsiDriversObserved { drivers: Arc::new(drivers), ..CsiDriversObserved::default() };
+            made_of(node, &test_config(), 1, None, &drivers)
+        };
+        let ids = |node: &Node| node.metadata.annotations.as_ref()?.get(csi_node::NODE_IDS).cloned();
+        let first = with(&Node::default(), &[("d", told("i-1", "a")), ("e", told("i-2", "a"))]);
+        assert_eq!(ids(&first.node).as_deref(), Some(r#"{"d":"i-1","e":"i-2"}"#));
+        assert_eq!(first.node.metadata.labels.as_ref().expect("labels")["zone"], "a");
+        let again = with(&first.node, &[("d", told("i-9", "b")), ("e", None)]);
+        assert_eq!(ids(&again.node).as_deref(), Some(r#"{"d":"i-9"}"#));
+        assert_eq!(again.node.metadata.labels.as_ref().expect("labels")["zone"], "a", "it is not moved");
+        assert!(again.problems[0].contains("topology value collision"), "{:?}", again.problems);
+        assert_eq!(ids(&with(&again.node, &[("d", None)]).node), None);
+        let silent = with(&again.node, &[]);
+        assert!(!crate::changes::changed(&again.node, &silent.node), "drivers may not have registered yet");
+    }
+
+    #[test]
+    fn a_new_node_is_ready_once_it_has_its_csi_node() {
+        let of = |uid: &str| CsiNodeState::Of(uid.into());
+        let node = |status: Option<&str>| {
+            let condition = |status: &str| NodeCondition {
+                type_: READY.to_owned(),
+                status: status.to_owned(),
+                ..NodeCondition::default()
+            };
+            let mut node = Node::default();
+            node.metadata.uid = Some("u".to_owned());
+            let conditions = status.map(|status| vec![condition(status)]);
+            node.status = Some(NodeStatus { conditions, ..NodeStatus::default() });
+            node
+        };
+        for status in [None, Some("False")] {
+            let problem = |state: &CsiNodeState| csi_node_problem(&node(status), state);
+            assert_eq!(problem(&of("u")), None);
+            let waits = Some("CSINode is not yet initialized".to_owned());
+            assert_eq!([problem(&CsiNodeState::Unknown), problem(&of("earlier"))], [waits.clone(), waits]);
+            let failed = problem(&CsiNodeState::Failed("forbidden".into()));
+            assert_eq!(failed.as_deref(), Some("failed to initialize CSINode: forbidden"));
+        }
+        assert_eq!(
+            csi_node_problem(&node(Some("True")), &CsiNodeState::Unknown),
+            None,
+            "it is ready already"
+        );
     }
 
     #[test]

@@ -11,10 +11,13 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_metrics::Registry;
 use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{AttachedVolume, Node};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{NodeAddressesObserved, NodeObserved, RuntimeObserved};
+use messages::facts::{
+    CsiDriversObserved, CsiNodeState, NodeAddressesObserved, NodeObserved, OtherVolumesObserved,
+    RuntimeObserved,
+};
 use messages::node_status::{PostNotReady, ResendNode};
 use messages::pleg::ResendObserved;
 use messages::runtime::RuntimeHealth;
@@ -81,8 +84,17 @@ impl Neighbours {
         Some(conditions.into_iter().find(|condition| condition.type_ == "Ready")?.status)
     }
 
-    async fn until_ready(&self, stage: &Stage<'_>) {
+    async fn until_ready(&self, stage: &Stage<'_>, actor: &Supervised<NodeStatus>) {
+        self.tell_csi_node(stage, actor).await;
         stage.until("the Node to be ready", || self.ready().as_deref() == Some("True")).await;
+    }
+
+    /// Tells that the Node has its CSINode, as soon as there is a Node.
+    async fn tell_csi_node(&self, stage: &Stage<'_>, actor: &Supervised<NodeStatus>) {
+        stage.until("the Node to be made", || self.api.get::<Node>(None, NAME).is_some()).await;
+        let uid = self.api.get::<Node>(None, NAME).and_then(|node| node.metadata.uid).expect("a UID");
+        let csi_node = CsiNodeState::Of(uid.into());
+        actor.address().tell(CsiDriversObserved { csi_node, ..CsiDriversObserved::default() }).unwrap();
     }
 
     fn postings(&self) -> u64 {
@@ -136,7 +148,7 @@ fn the_node_is_registered_told_and_made_ready() {
         assert_eq!((near.pleg.count(), near.pressure.count()), (1, 1));
         assert!(near.addresses.count() > 0 && near.lease.count() > 0, "every observer is told");
         tell_runtime(&actor);
-        near.until_ready(stage).await;
+        near.until_ready(stage, &actor).await;
         assert_eq!(near.api.count(Verb::Create, "nodes"), 1);
         pass_well(stage, &actor, 40).await;
         let postings = near.postings();
@@ -155,7 +167,7 @@ fn how_long_a_new_node_took_is_told() {
         let actor = stage.start(deps, NodeStatus::new);
         stage.until("the Node to be told", || near.pods.last().is_some_and(|told| told.0.is_some())).await;
         tell_runtime(&actor);
-        near.until_ready(stage).await;
+        near.until_ready(stage, &actor).await;
         let of = |name: &str| format!("kubelet_node_startup_{name}_duration_seconds");
         let expected = ["post_registration", "pre_registration", "registration"].map(of);
         let told = || registry.gather().iter().map(|family| family.name().to_owned()).collect::<Vec<_>>();
@@ -169,7 +181,7 @@ fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
         let near = Neighbours::new(stage);
         let actor = near.start(stage).await;
         tell_runtime(&actor);
-        near.until_ready(stage).await;
+        near.until_ready(stage, &actor).await;
         pass_well(stage, &actor, 40).await;
         let postings = near.postings();
         near.pods.take();
@@ -181,6 +193,42 @@ fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
         assert_eq!(near.ready().as_deref(), Some("True"));
         assert_eq!(near.api.list::<Node>().len(), 1);
         assert!(near.pods.heard().iter().all(|told| told.0.is_some()), "nobody is told that it is gone");
+    });
+}
+
+#[test]
+fn a_new_node_is_not_ready_before_it_has_its_csi_node() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        pass_well(stage, &actor, 30).await;
+        let conditions = near.api.get::<Node>(None, NAME).and_then(|node| node.status?.conditions);
+        let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready").expect("a condition");
+        let told = (&*ready.status, ready.message.as_deref());
+        assert_eq!(told, ("False", Some("CSINode is not yet initialized")));
+        near.until_ready(stage, &actor).await;
+    });
+}
+
+#[test]
+fn volumes_in_use_and_attached_are_told() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        tell_runtime(&actor);
+        near.until_ready(stage, &actor).await;
+        let volume = "kubernetes.io/csi/d^v".to_owned();
+        let own = Arc::new([volume.clone()].into());
+        actor.address().tell(OtherVolumesObserved { own, ..OtherVolumesObserved::default() }).unwrap();
+        let told = || near.pods.last().and_then(|told| told.0.clone()?.status.clone()).unwrap_or_default();
+        let in_use = Some(vec![volume.clone()]);
+        stage.until("the volume to be in use", || told().volumes_in_use == in_use).await;
+        let mut node = near.api.get::<Node>(None, NAME).unwrap();
+        let attached = vec![AttachedVolume { name: volume, device_path: "/dev/x".to_owned() }];
+        node.status.get_or_insert_default().volumes_attached = Some(attached.clone());
+        near.api.put(&node);
+        stage.until("it to be attached", || told().volumes_attached.as_ref() == Some(&attached)).await;
+        assert_eq!(told().volumes_in_use, in_use);
     });
 }
 
@@ -204,7 +252,7 @@ fn a_server_that_refuses_the_node_is_asked_again() {
         near.api.fault(On::call(Verb::Create, "nodes"), 3, Fault::code(500));
         let actor = near.start(stage).await;
         tell_runtime(&actor);
-        near.until_ready(stage).await;
+        near.until_ready(stage, &actor).await;
         assert_eq!(near.api.count(Verb::Create, "nodes"), 4);
         near.api.fault(On::call(Verb::Patch, "nodes/status"), 2, Fault::code(500));
         let ill = RuntimeHealth {
@@ -223,7 +271,7 @@ fn the_last_word_is_posted_before_it_is_answered() {
         let near = Neighbours::new(stage);
         let actor = near.start(stage).await;
         tell_runtime(&actor);
-        near.until_ready(stage).await;
+        near.until_ready(stage, &actor).await;
         let order = PostNotReady { why: Arc::from("Pleg has failed") };
         ask(&actor, order, 2 * SECOND).await.unwrap();
         assert_eq!(near.ready().as_deref(), Some("False"));

@@ -414,7 +414,7 @@ fn issued(request: &TokenRequest) -> Result<Issued, String> {
     let (token, expires) = token.ok_or_else(|| "the answer holds no token".to_owned())?;
     let seconds = request.spec.as_ref().and_then(|spec| u64::try_from(spec.expiration_seconds?).ok());
     Ok(Issued {
-        token: Token(Arc::from(token.as_str())),
+        token: Token { text: Arc::from(token.as_str()), expires: expires.0 },
         expires: expires.0,
         lifetime: seconds.map(Duration::from_secs),
     })

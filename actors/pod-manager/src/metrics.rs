@@ -57,6 +57,11 @@ impl PodManagerMetrics {
         })
     }
 
+    /// The pods that were refused, by reason: for other subsystems that refuse pods.
+    pub fn rejections(&self) -> IntCounterVec {
+        self.rejections.clone()
+    }
+
     /// Registers the metrics with a registry.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.desired_pods.clone()))?;

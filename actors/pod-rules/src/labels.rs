@@ -1,6 +1,14 @@
 //! Label keys: those by which the kubelet finds a pod's sandboxes and containers at the runtime, and those of
 //! the Node.
 
+/// The node's zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// The node's region.
+pub const REGION: &str = "topology.kubernetes.io/region";
+/// The node's zone, by its older name.
+pub const ZONE_BETA: &str = "failure-domain.beta.kubernetes.io/zone";
+/// The node's region, by its older name.
+pub const REGION_BETA: &str = "failure-domain.beta.kubernetes.io/region";
 /// Label at the runtime: `metadata.uid` of the pod.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label at the runtime: `metadata.name` of the pod.
@@ -29,15 +37,29 @@ pub const OF_NODE: [&str; 11] = [
     BETA_ARCH,
     "beta.kubernetes.io/instance-type",
     BETA_OS,
-    "failure-domain.beta.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
+    REGION_BETA,
+    ZONE_BETA,
     ARCH,
     HOSTNAME,
     OS,
     "node.kubernetes.io/instance-type",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
+    REGION,
+    ZONE,
 ];
+
+/// The namespaces, below Kubernetes' own, of further labels that a kubelet may set on its own Node.
+pub const NAMESPACES_OF_NODE: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// Whether a kubelet may set the label on its own Node: of the labels in Kubernetes' namespaces the API server lets it set
+/// few.
+pub fn is_for_node(key: &str) -> bool {
+    let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+    let is_below = |parent: &&str| {
+        namespace == *parent || namespace.strip_suffix(*parent).is_some_and(|before| before.ends_with('.'))
+    };
+    let is_kubernetes = ["kubernetes.io", "k8s.io"].iter().any(&is_below);
+    !is_kubernetes || OF_NODE.contains(&key) || NAMESPACES_OF_NODE.iter().any(is_below)
+}
 
 /// The labels that a kubelet gives every Node. Those of `--node-labels` override them.
 pub fn of_node(name: &str, architecture: &str) -> impl Iterator<Item = (String, String)> {

@@ -37,6 +37,19 @@ pub const POD_INITIALIZING: &str = "PodInitializing";
 /// Reason of an ended container: it ended well.
 pub const COMPLETED: &str = "Completed";
 
+/// The reason of a pod whose volumes the node cannot attach any more.
+pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";
+
+/// The message of [`FAILED_MOUNT`] for volumes of a pod that are not mounted, sorted by name, and those among them of which
+/// it is not known what they are made of.
+pub fn cannot_mount(unmounted: &[String], unprocessed: &[String], why: &str) -> String {
+    let (unmounted, unprocessed) = (unmounted.join(" "), unprocessed.join(" "));
+    format!(
+        "Unable to attach or mount volumes: unmounted volumes=[{unmounted}], unattached volumes=[], failed to process \
+         volumes=[{unprocessed}]: {why}"
+    )
+}
+
 /// The message of the event for pod directories that could not be made.
 pub fn no_pod_directories(error: impl std::fmt::Display) -> String {
     format!("error making pod data directories: {error}")

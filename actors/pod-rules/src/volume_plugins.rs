@@ -2,16 +2,24 @@
 
 /// ConfigMap volumes.
 pub const CONFIG_MAP: &str = "kubernetes.io/configmap";
+/// Volumes of CSI drivers.
+pub const CSI: &str = "kubernetes.io/csi";
 /// DownwardAPI volumes.
 pub const DOWNWARD_API: &str = "kubernetes.io/downward-api";
 /// EmptyDir volumes.
 pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
+/// Disks of Fibre Channel.
+pub const FC: &str = "kubernetes.io/fc";
 /// HostPath volumes.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
+/// Disks of iSCSI targets.
+pub const ISCSI: &str = "kubernetes.io/iscsi";
+/// Local persistent volumes.
+pub const LOCAL: &str = "kubernetes.io/local-volume";
 /// Projected volumes.
 pub const PROJECTED: &str = "kubernetes.io/projected";
 /// Secret volumes.
 pub const SECRET: &str = "kubernetes.io/secret";
 
-/// All plugins, in alphabetical order.
-pub const ALL: &[&str] = &[CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, HOST_PATH, PROJECTED, SECRET];
+/// All plugins that this kubelet has, in alphabetical order.
+pub const ALL: &[&str] = &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, PROJECTED, SECRET];

@@ -352,13 +352,13 @@ mod tests {
     fn a_pod_that_asks_for_what_is_not_done_is_refused_and_a_mirror_never_is() {
         let spec = json!({
             "containers": [{ "name": "c", "image": "i" }],
-            "volumes": [{ "name": "v", "nfs": { "server": "s", "path": "/" } }]
+            "volumes": [{ "name": "v", "rbd": { "monitors": ["m"], "image": "i" } }]
         });
         let mut pods = nothing();
         pods.changed(pod("a", spec.clone()), NOW);
         let refused = only(&pods).refused.unwrap();
         assert_eq!(refused.reason, UNSUPPORTED_FIELDS);
-        assert!(refused.message.starts_with("spec.volumes[0].nfs"), "{}", refused.message);
+        assert!(refused.message.starts_with("spec.volumes[0].rbd"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(CONFIG_MIRROR.to_owned(), "h".to_owned())].into());
         pods.all(vec![mirror], &BTreeSet::new(), NOW);

@@ -1,6 +1,8 @@
 //! The supplemental groups of a pod (row 17.5) and its SELinux options (row 17.4), for its sandbox and its
 //! containers alike.
 
+use std::collections::BTreeSet;
+
 use bridge_cri::wire::{SeLinuxOption, SupplementalGroupsPolicy};
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions};
 
@@ -13,6 +15,15 @@ pub struct UnknownGroupsPolicy(pub String);
 pub(crate) fn groups(pod: Option<&PodSecurityContext>) -> Vec<i64> {
     let Some(pod) = pod else { return Vec::new() };
     pod.fs_group.into_iter().chain(pod.supplemental_groups.iter().flatten().copied()).collect()
+}
+
+/// Adds the groups that have access to the pod's volumes; a group that is there already is not added again.
+pub(crate) fn add(groups: &mut Vec<i64>, of_volumes: &BTreeSet<i64>) {
+    for group in of_volumes {
+        if !groups.contains(group) {
+            groups.push(*group);
+        }
+    }
 }
 
 /// Whether the user's groups in the image's `/etc/group` count, too (`Merge`, the default), or not

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use pod_rules::durations::GoDuration;
-use pod_rules::reasons::{BACK_OFF, FAILED, FAILED_MOUNT, no_pod_directories};
+use pod_rules::reasons::{BACK_OFF, FAILED, FAILED_MOUNT, cannot_mount, no_pod_directories};
 
 /// Waiting reason of a container that crashes again and again.
 pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
@@ -34,11 +34,7 @@ pub const NETWORK_NOT_READY: &str = "network is not ready";
 
 /// The event for volumes that are not mounted after a long wait.
 pub fn unmounted_volumes(names: &[String]) -> Text {
-    let names = names.join(" ");
-    let message = format!(
-        "Unable to attach or mount volumes: unmounted volumes=[{names}], unattached volumes=[], failed to process volumes=[]: timed out waiting for the condition"
-    );
-    Text::warning(FAILED_MOUNT, message)
+    Text::warning(FAILED_MOUNT, cannot_mount(names, &[], "timed out waiting for the condition"))
 }
 
 /// The text of an event, without the pod that it is about.

@@ -142,7 +142,7 @@ impl Neighbours {
 
 fn mounted() -> Arc<MountedVolumes> {
     let path = format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~empty-dir/data", pod(0).pod_ref.uid);
-    Arc::new(MountedVolumes { host_paths: [("data".to_owned(), path)].into() })
+    Arc::new(MountedVolumes { host_paths: [("data".to_owned(), path)].into(), ..MountedVolumes::default() })
 }
 
 fn cgroup() -> Arc<PodCgroup> {

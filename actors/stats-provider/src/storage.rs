@@ -3,7 +3,7 @@
 use bridge_node::stats::DiskUsage;
 use bridge_node::stats::usage::{Reading, Space};
 use jiff::Timestamp;
-use messages::stats::{ContainerStats, FsStats, Time, VolumeStats};
+use messages::stats::{ContainerStats, FsStats, PvcReference, Time, VolumeHealthStats, VolumeStats};
 use messages::volume_manager::{self, PodVolumeStats};
 
 use crate::told::Layer;
@@ -102,10 +102,17 @@ pub(crate) fn on_node_disk(volumes: &PodVolumeStats) -> impl Iterator<Item = Opt
     volumes.values().filter(|volume| volume.on_node_disk).map(volume_fs)
 }
 
-/// A pod's volumes, as VolumeManager has measured them.
-pub(crate) fn volumes(volumes: &PodVolumeStats) -> Vec<VolumeStats> {
+/// The volumes of a pod of this namespace, as VolumeManager has measured them.
+pub(crate) fn volumes(volumes: &PodVolumeStats, namespace: &str) -> Vec<VolumeStats> {
     let one = |(name, volume): (&String, &volume_manager::VolumeStats)| {
-        Some(VolumeStats { fs: volume_fs(volume)?, name: name.clone() })
+        let claim = |name: &String| PvcReference { name: name.clone(), namespace: namespace.to_owned() };
+        let condition = volume.usage.as_ref()?.condition.as_ref();
+        Some(VolumeStats {
+            fs: volume_fs(volume)?,
+            name: name.clone(),
+            pvc_ref: volume.claim.as_ref().map(claim),
+            volume_health_stats: condition.map(|one| VolumeHealthStats { abnormal: one.abnormal }),
+        })
     };
     volumes.iter().filter_map(one).collect()
 }

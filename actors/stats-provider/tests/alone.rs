@@ -14,7 +14,7 @@ use messages::pleg::GetRuntimePods;
 use messages::runtime::RuntimePod;
 use messages::stats::{Families, Sample, Summary};
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
-use messages::volume_manager::{GetVolumeStats, PodVolumeStats, VolumeStats, VolumeUsage};
+use messages::volume_manager::{GetVolumeStats, PodVolumeStats, VolumeCondition, VolumeStats, VolumeUsage};
 use stage::{Neighbour, Stage, alone, ask, pod, runtime_pod};
 use stats_provider::{Backends, Machine, StatsConfig, StatsProvider, StatsProviderDeps};
 use supervision::Supervised;
@@ -22,15 +22,22 @@ use supervision::Supervised;
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 
-/// The first pod has a volume in memory, and one on the node's own disk.
+/// The first pod has a volume behind a claim, and one on the node's own disk.
 fn volumes() -> BTreeMap<PodUid, Arc<PodVolumeStats>> {
-    let volume = |on_node_disk, used_bytes| VolumeStats {
+    let ill = VolumeCondition { abnormal: true, message: "it smokes".to_owned() };
+    let volume = |claim: Option<&str>, used_bytes| VolumeStats {
         measured_at: Timestamp::from_second(1_800_000_000).unwrap(),
-        on_node_disk,
-        usage: VolumeUsage { used_bytes, inodes_used: 3, ..VolumeUsage::default() }.into(),
+        claim: claim.map(str::to_owned),
+        on_node_disk: claim.is_none(),
+        usage: Some(VolumeUsage {
+            used_bytes,
+            inodes_used: 3,
+            condition: claim.map(|_| ill.clone()),
+            ..VolumeUsage::default()
+        }),
     };
     let all: PodVolumeStats =
-        [("data".to_owned(), volume(false, 70)), ("scratch".to_owned(), volume(true, 500))].into();
+        [("data".to_owned(), volume(Some("claimed"), 70)), ("scratch".to_owned(), volume(None, 500))].into();
     [(pod(0).pod_ref.uid.clone(), Arc::new(all))].into()
 }
 
@@ -161,6 +168,10 @@ fn the_summary_tells_of_node_pods_and_containers() {
             (&volume["time"], pod["volume"].as_array().unwrap().len()),
             (&"2027-01-15T08:00:00Z".into(), 2)
         );
+        assert_eq!(volume["pvcRef"], serde_json::json!({"name": "claimed", "namespace": "default"}));
+        assert_eq!(volume["volumeHealthStats"], serde_json::json!({"abnormal": true}));
+        let scratch = &pod["volume"][1];
+        assert!(scratch["pvcRef"].is_null() && scratch["volumeHealthStats"].is_null(), "{scratch}");
         assert!(json["pods"][1]["volume"].is_null());
         assert_eq!(container["cpu"]["usageNanoCores"], serde_json::Value::Null, "there is only one reading");
         assert!(json["pods"][1]["containers"][0]["rootfs"].is_null(), "the runtime does not know it");

@@ -1,34 +1,47 @@
 //! The actor: one operation per pod at a time, however many askers wait for it; operations of different pods
 //! run side by side.
 
+mod devices;
+mod drivers;
 mod handlers;
 mod measuring;
+mod refreshing;
 mod sweeping;
+mod telling;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_io::clock::Clock;
-use bridge_node::mounts::{MountError, SwapFacts};
-use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPod, OtherVolumesObserved};
+use messages::PodUid;
+use messages::event_recorder::RecordEvent;
+use messages::facts::{CsiDriversObserved, DesiredPod, OtherVolumesObserved};
+use messages::node_status::ResendNode;
+use messages::object_cache::PodObjectsChanged;
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
+use messages::pod_worker::EvictPod;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
-use messages::{PodRef, PodUid};
-use pod_rules::reasons::{FAILED, FAILED_MOUNT};
+use pod_rules::reasons::FAILED_MOUNT;
 use pod_set::PodSet;
+use prometheus::IntCounterVec;
 use supervision::{Address, AskPort, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
 
+use self::measuring::StatsAnswer;
+use crate::backends::Backends;
 use crate::backoff::MountBackoff;
-use crate::execute::{self, Backends, DirectoryEnd, MountOutcome, Timed, UnmountOutcome};
+use crate::devices::Device;
+use crate::execute::{self, MountOutcome};
 use crate::measurements::Measurements;
-use crate::metrics::{Operation, VolumeMetrics};
+use crate::metrics::{Timed, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
 use crate::orphans::{Orphans, SweepPolicy};
 use crate::plan;
+use crate::selinux::Selinux;
+use crate::unmount::{self, DirectoryEnd, UnmountOutcome};
+use texts::{exhausted_text, mount_event, unprocessed_text};
 
 /// After this time an asker is told that its volumes are not there yet (row 10.1).
 const SLOW: Duration = Duration::from_secs(123);
@@ -40,21 +53,31 @@ type UnmountAnswer = Result<(), VolumeError>;
 /// 10.8 and 10.9).
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// The message of the event on a machine that swaps and cannot keep a tmpfs out of the swap; upstream's text.
-const SWAPPED_OUT: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
-
 /// After this time a refused asker may ask again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The settings of volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// Figures of volumes are good for this long (`volumeStatsAggPeriod`); `None` if volumes are not measured.
+    pub stats_period: Option<Duration>,
+    /// How volumes are labelled; `None` on a node without SELinux.
+    pub selinux: Option<Selinux>,
+    /// Feature gate `CSIVolumeHealth`.
+    pub tells_health: bool,
+}
+
+impl Default for VolumeSettings {
+    fn default() -> Self {
+        Self { stats_period: Some(Duration::from_secs(60)), selinux: None, tells_health: false }
+    }
+}
 
 /// The effects, neighbours and settings of VolumeManager.
 #[derive(Clone)]
 pub struct VolumeManagerDeps {
     /// How often orphaned directories are looked for, and how long each is kept.
     pub sweep: SweepPolicy,
-    /// For how long figures of volumes are good (`volumeStatsAggPeriod`); `None` if volumes are not measured.
-    pub figures_for: Option<Duration>,
-    /// Wall clock.
-    pub clock: Arc<dyn Clock>,
     /// The effects on mounts and directories.
     pub backends: Backends,
     /// The recorder of events.
@@ -63,10 +86,22 @@ pub struct VolumeManagerDeps {
     pub held_pods: AskPort<VolumeManager, GetHeldPods>,
     /// The actors that are told of volumes of other kubelets' plugins.
     pub others_watchers: Vec<Address<OtherVolumesObserved>>,
+    /// The actors that are told of the CSI drivers of this node.
+    pub driver_watchers: Vec<Address<CsiDriversObserved>>,
+    /// NodeStatus, which is asked to send the Node again; `None` without a cluster.
+    pub resend_node: Option<Address<ResendNode>>,
+    /// PodWorkerPool: pods whose volumes can be tried again go on.
+    pub waiters: Address<PodObjectsChanged>,
+    /// PodWorkerPool: ends pods that cannot run here.
+    pub evict: Address<EvictPod>,
     /// PodManager, which is asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
     /// Metrics, which outlive the incarnation.
     pub metrics: VolumeMetrics,
+    /// PodManager's counts of the pods that were refused, by reason; `None` where they are not counted.
+    pub rejections: Option<IntCounterVec>,
+    /// The settings of the configuration.
+    pub settings: VolumeSettings,
 }
 
 /// A timer of the actor.
@@ -78,8 +113,16 @@ pub enum Timer {
     Sweep,
     /// Refresh the volumes of objects.
     Refresh,
-    /// The actors that asked for figures have waited long enough.
+    /// Refresh the pod's volumes again, which has failed.
+    Again(PodUid),
+    /// The askers for figures of volumes have waited long enough.
     Stats,
+    /// Try again to take a device from the node.
+    Release(Device),
+    /// Try again to make the CSINode.
+    Introduce,
+    /// Ask a CSI driver again how many volumes the node takes.
+    Capacity(String),
 }
 
 enum MountAsker {
@@ -129,14 +172,30 @@ pub struct VolumeManager {
     ended: BTreeSet<PodUid>,
     /// Pods whose objects have changed while another operation on their volumes was under way.
     changed: BTreeSet<PodUid>,
-    measurements: Measurements<Reply<measuring::StatsAnswer>>,
+    /// Pods whose volumes could not be refreshed, and the delays after which that is tried again.
+    refresh_delays: BTreeMap<PodUid, Duration>,
+    measurements: Measurements<Reply<StatsAnswer>>,
+    /// The attached volumes that were found in directories; `None` before the first look.
+    found: Option<OtherVolumesObserved>,
+    /// Pods whose volumes are undone, until a look at the directories has confirmed it.
+    undone: BTreeSet<PodUid>,
+    /// Volumes that are undone of pods of which others are not yet, until a look at the directories has confirmed it.
+    undone_parts: BTreeSet<(PodUid, Device)>,
+    /// Devices that are taken from the node.
+    releases: BTreeMap<Device, devices::Release>,
+    /// The CSI drivers, and the Node that the cluster knows them by.
+    csi: drivers::Registered,
+    /// Pods that cannot run here, which were told so.
+    rejected: BTreeSet<PodUid>,
+    /// Mounted pods of whose volumes it is known whether they are shown anew from time to time.
+    renewals_known: BTreeSet<PodUid>,
 }
 
 impl VolumeManager {
     /// A fresh incarnation.
     pub fn new(deps: VolumeManagerDeps) -> Self {
         let orphans = Orphans::new(deps.sweep);
-        let measurements = Measurements::new(deps.figures_for);
+        let measurements = Measurements::new(deps.settings.stats_period);
         Self {
             deps,
             origin: Instant::now(),
@@ -149,16 +208,26 @@ impl VolumeManager {
             orphans,
             stuck: BTreeSet::new(),
             changed: BTreeSet::new(),
+            refresh_delays: BTreeMap::new(),
             ended: BTreeSet::new(),
             measurements,
+            found: None,
+            undone: BTreeSet::new(),
+            undone_parts: BTreeSet::new(),
+            releases: BTreeMap::new(),
+            csi: drivers::Registered::default(),
+            renewals_known: BTreeSet::new(),
+            rejected: BTreeSet::new(),
         }
     }
 
-    /// Which part of a pod's directory stays when its volumes are undone: the endings, while the pod is still
-    /// listed.
+    /// What stays of a pod whose volumes are undone: the endings of a finished pod stay while the pod is listed. A pod that
+    /// is not listed while a source has not been heard may be a finished one, too.
     fn leave(&mut self, uid: &PodUid) -> DirectoryEnd {
-        let stays =
-            self.desired.get(uid).is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_none());
+        let stays = match self.desired.get(uid) {
+            Some(desired) => desired.pod.metadata.deletion_timestamp.is_none(),
+            None => !self.desired.is_removed(uid),
+        };
         if stays {
             self.ended.insert(uid.clone());
             DirectoryEnd::Endings
@@ -168,9 +237,9 @@ impl VolumeManager {
         }
     }
 
-    /// Removes what was left of a pod that has ended, if it is listed no longer.
+    /// Removes what was left of a pod that has ended, if no source lists it any longer.
     fn forget_ended(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if !self.desired.contains(uid) && self.ended.remove(uid) {
+        if self.desired.is_removed(uid) && self.ended.remove(uid) {
             self.ask(uid.clone(), Kind::Unmount, MountAsker::Sweep, ctx);
         }
     }
@@ -204,7 +273,7 @@ impl VolumeManager {
             (Kind::Unmount, _) => {
                 self.backoff.forget(&uid);
                 let leave = self.leave(&uid);
-                let unmount = execute::unmount(backends, uid.clone(), leave);
+                let unmount = unmount::unmount(backends, uid.clone(), leave);
                 // What a pod has filled is removed at low priority, after what other pods have filled.
                 ctx.effect(Effect::lasting("unmount volumes"), pod, unmount, move |actor, outcome, ctx| {
                     actor.unmounted(uid, &outcome, ctx);
@@ -230,57 +299,42 @@ impl VolumeManager {
         askers
     }
 
-    /// Refreshes the pod's volumes of objects, now or when the operation under way is over. No asker waits
-    /// for it.
-    fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if !self.desired.get(uid).is_some_and(|desired| plan::shows_objects(&desired.pod)) {
-            return;
+    fn mounted(&mut self, uid: PodUid, mut outcome: MountOutcome, ctx: &mut Ctx<Self>) {
+        self.count(&outcome.timed);
+        for judged in &outcome.judged {
+            self.deps.metrics.labelled(judged);
         }
-        if self.operations.contains_key(uid) {
-            self.changed.insert(uid.clone());
-        } else {
-            self.ask(uid.clone(), Kind::Refresh, MountAsker::Sweep, ctx);
-        }
-    }
-
-    fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
-        let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
-        let refresh = execute::refresh(self.deps.backends.clone(), uid.clone(), desired.pod.clone());
-        let refreshing = Effect::lasting("refresh volumes");
-        ctx.effect(refreshing, Some(uid.clone()), refresh, move |actor, errors, ctx| {
-            for error in &errors {
-                actor.record(&desired.pod_ref, mount_event(error));
-            }
-            drop(actor.ended(&uid, ctx));
-        });
-    }
-
-    fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Refresh, REFRESH);
-        let uids: Vec<PodUid> = self.desired.uids().cloned().collect();
-        for uid in &uids {
-            ctx.for_pod(uid, |ctx| self.refresh(uid, ctx));
-        }
-    }
-
-    fn mounted(&mut self, uid: PodUid, outcome: MountOutcome, ctx: &mut Ctx<Self>) {
-        self.count(Operation::Mount, &outcome.timed);
-        if let Some(desired) = self.asked_for.get(&uid) {
+        if let Some(desired) = self.asked_for.get(&uid).cloned() {
             for error in outcome.errors.iter().chain(&outcome.stale) {
-                self.record(&desired.pod_ref, mount_event(error));
+                let failure = outcome.failures.get(&error.volume);
+                if failure.is_none_or(|failure| failure.operation.is_some()) {
+                    self.record(&desired.pod_ref, mount_event(error, failure));
+                }
+            }
+            if !outcome.unprocessed.is_empty() {
+                self.record(&desired.pod_ref, (FAILED_MOUNT, unprocessed_text(&outcome)));
+            }
+            if outcome.exhausted {
+                self.reject(&uid, &desired.pod_ref, exhausted_text(&outcome));
             }
         }
-        let volumes = Arc::new(MountedVolumes { host_paths: outcome.mounted });
-        self.set_mounted(&uid, Some(Mounted { volumes: volumes.clone(), plugins: outcome.plugins }));
+        let host_paths = std::mem::take(&mut outcome.mounted);
+        let volumes = Arc::new(MountedVolumes {
+            host_paths,
+            groups: std::mem::take(&mut outcome.groups),
+            keep_labels: std::mem::take(&mut outcome.keep_labels),
+        });
+        let plugins = std::mem::take(&mut outcome.plugins);
+        self.set_mounted(&uid, Some(Mounted { volumes: volumes.clone(), plugins }));
         self.gauge();
         let now = self.origin.elapsed();
-        self.backoff.tried(&uid, &outcome.held, &outcome.errors, now);
+        self.backoff.tried(&uid, &outcome.held, &outcome.errors, &outcome.unprocessed, now);
         if self.changed.contains(&uid) {
             // The objects changed, perhaps after this try, so the missing ones may be there now: all volumes
             // may be tried at once.
             self.backoff.forget(&uid);
         }
-        let wrong = || outcome.errors.iter().chain(outcome.held.values());
+        let wrong = || outcome.failed().chain(outcome.held.values());
         let answer: MountAnswer = match wrong().next() {
             None => Ok(volumes),
             Some(error) => {
@@ -299,7 +353,7 @@ impl VolumeManager {
 
     fn unmounted(&mut self, uid: PodUid, outcome: &UnmountOutcome, ctx: &mut Ctx<Self>) {
         let done = &outcome.done;
-        self.count(Operation::Unmount, &outcome.timed);
+        self.count(&outcome.timed);
         if let (Err(error), Some(desired)) =
             (done, self.asked_for.get(&uid).or_else(|| self.desired.get(&uid)))
             && outcome.of_others
@@ -307,6 +361,9 @@ impl VolumeManager {
             self.record(&desired.pod_ref, ("FailedUnMount", error.message.clone()));
         }
         let again = self.operations.get(&uid).is_some_and(|operations| operations.queued() > 1);
+        self.deps.backends.attachments.begin_anew(&uid);
+        self.renewals_known.remove(&uid);
+        self.rejected.remove(&uid);
         if done.is_ok() {
             self.set_mounted(&uid, None);
             self.stuck.remove(&uid);
@@ -314,6 +371,25 @@ impl VolumeManager {
                 self.asked_for.remove(&uid);
             }
             self.gauge();
+            self.undone.insert(uid.clone());
+            let used = self.deps.backends.devices.leave(&uid);
+            let idle: BTreeSet<Device> = used.into_iter().chain(outcome.devices.iter().cloned()).collect();
+            if idle.is_empty() {
+                // Nothing of the pod was attached to the node.
+                if self.deps.backends.attachments.wants(&uid) {
+                    self.look_for_others(ctx);
+                }
+            }
+            for device in idle {
+                self.release(device, ctx);
+            }
+        } else {
+            // What could be undone waits for nothing that could not.
+            for device in &outcome.devices {
+                self.deps.backends.devices.leave_one(device, &uid);
+                self.undone_parts.insert((uid.clone(), device.clone()));
+                self.release(device.clone(), ctx);
+            }
         }
         for asker in self.ended(&uid, ctx) {
             match asker {
@@ -324,9 +400,9 @@ impl VolumeManager {
         }
     }
 
-    fn count(&self, operation: Operation, timed: &[Timed]) {
-        for Timed { plugin, ok, took } in timed {
-            self.deps.metrics.operated(plugin, operation, *ok, *took);
+    fn count(&self, timed: &[Timed]) {
+        for Timed { operation, plugin, ok, took } in timed {
+            self.deps.metrics.operated(self.csi.label(plugin), *operation, *ok, *took);
         }
     }
 
@@ -351,34 +427,6 @@ impl VolumeManager {
             }
         }
         self.by_plugin.retain(|_, count| *count > 0);
-    }
-
-    fn record(&self, pod: &PodRef, (reason, message): (&'static str, String)) {
-        let object = EventObject::Pod { pod: pod.clone(), field_path: "".into() };
-        self.tell_event(object, reason, message);
-    }
-
-    fn tell_event(&self, object: EventObject, reason: &'static str, message: String) {
-        // A full recorder counts what it drops; no volume waits for an event.
-        self.deps.events.tell_or_count(RecordEvent {
-            object,
-            event_type: EventType::Warning,
-            reason: reason.into(),
-            message: message.into(),
-        });
-    }
-
-    /// Records an event if memory-backed volumes may be swapped out. Called in the first incarnation only, as
-    /// upstream does.
-    fn see_swap(&self, swap: Result<SwapFacts, MountError>) {
-        match swap {
-            Ok(SwapFacts { on: true, noswap: false }) => {
-                let message = SWAPPED_OUT.to_owned();
-                self.tell_event(EventObject::Node, "PossibleMemoryBackedVolumesOnDisk", message);
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "Cannot tell whether volumes in memory are swapped out"),
-        }
     }
 
     /// An operation takes longer than its askers should wait for without an answer. The operation goes on;
@@ -408,14 +456,6 @@ impl VolumeManager {
     }
 }
 
-/// The reason and message of the event for a volume that could not be mounted.
-fn mount_event(error: &VolumeError) -> (&'static str, String) {
-    if error.volume.is_empty() {
-        return (FAILED, error.message.clone());
-    }
-    (FAILED_MOUNT, format!("MountVolume.SetUp failed for volume {:?} : {}", error.volume, error.message))
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -438,7 +478,10 @@ impl Subsystem for VolumeManager {
                     .reconstructed(found.values().map(|volumes| volumes.host_paths.len()).sum());
                 for (uid, found) in found {
                     let _named = blame::name(&uid.clone());
-                    let volumes = Arc::new(MountedVolumes { host_paths: found.host_paths });
+                    let volumes = Arc::new(MountedVolumes {
+                        host_paths: found.host_paths,
+                        ..MountedVolumes::default()
+                    });
                     let found = Mounted { volumes, plugins: found.plugins };
                     // A pod whose worker was faster has said more already.
                     if !actor.mounted.contains_key(&uid) {
@@ -460,6 +503,12 @@ impl Subsystem for VolumeManager {
             ctx.effect("look at swap", None, swap, |actor, swap, _| actor.see_swap(swap));
         }
         self.look_for_others(ctx);
+        let wanted = self.deps.backends.attachments.changes();
+        ctx.stream("attachable volumes", wanted, |actor: &mut Self, (), _| actor.tell_volumes(), |_, _| {});
+        self.follow_drivers(ctx);
+        if let Some(resend) = &self.deps.resend_node {
+            ctx.tell_until_taken(resend, ResendNode);
+        }
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
@@ -470,17 +519,24 @@ impl Subsystem for VolumeManager {
             Timer::Slow(uid) => self.slow(uid, ctx),
             Timer::Sweep => {
                 self.look_for_others(ctx);
+                self.look_for_idle_devices(ctx);
+                self.tell_drivers();
+                self.introduce_again(ctx);
                 self.sweep(ctx);
             }
             Timer::Refresh => self.refresh_all(ctx),
+            Timer::Again(uid) => self.refresh(&uid, ctx),
             Timer::Stats => self.stats_are_late(),
+            Timer::Release(device) => self.begin_release(device, ctx),
+            Timer::Introduce => self.introduce_again(ctx),
+            Timer::Capacity(driver) => self.look_at_capacity(driver, true, ctx),
         }
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
-            Timer::Slow(uid) => Some(uid.clone()),
-            Timer::Sweep | Timer::Refresh | Timer::Stats => None,
+            Timer::Slow(uid) | Timer::Again(uid) => Some(uid.clone()),
+            _ => None,
         }
     }
 
@@ -494,28 +550,8 @@ impl Subsystem for VolumeManager {
             "pods": self.mounted.len(),
             "operations": self.operations.len(),
             "stuckOrphans": self.stuck.len(),
+            "idleDevices": self.releases.len(),
+            "csiDrivers": self.csi.names(),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_upstreams() {
-        let error = |volume: &str| VolumeError {
-            volume: volume.to_owned(),
-            message: "hostPath type check failed: /x is not a directory".to_owned(),
-        };
-        assert_eq!(
-            mount_event(&error("data")),
-            (
-                "FailedMount",
-                "MountVolume.SetUp failed for volume \"data\" : hostPath type check failed: /x is not a directory"
-                    .to_owned()
-            )
-        );
-        assert_eq!(mount_event(&error("")).0, "Failed");
     }
 }

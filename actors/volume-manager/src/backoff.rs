@@ -10,6 +10,10 @@ use messages::volume_manager::VolumeError;
 /// The delays of each volume: from 500 ms, doubling up to 122 s.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(122));
 
+/// The delays of a volume of which it is not known what it is made of: its claim may be bound at any moment, and the kubelet does
+/// not hear of it.
+const UNBOUND: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(10));
+
 /// A volume that could not be mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failed {
@@ -31,20 +35,22 @@ impl MountBackoff {
         waiting.map(|(name, failed)| (name.clone(), failed.error.clone())).collect()
     }
 
-    /// Notes the result of a try: the volumes in `errors` could not be mounted, and all others that were
+    /// Notes the result of a try: the volumes in `errors` and `unbound` could not be mounted, and all others that were
     /// tried were mounted.
     pub fn tried(
         &mut self,
         pod: &PodUid,
         held: &BTreeMap<String, VolumeError>,
         errors: &[VolumeError],
+        unbound: &[VolumeError],
         now: Duration,
     ) {
         let before = self.0.remove(pod).unwrap_or_default();
         let mut failing = BTreeMap::new();
-        for error in errors {
-            let earlier = before.get(&error.volume).map(|failed| BACKOFF.following(failed.delay));
-            let delay = earlier.unwrap_or(BACKOFF.first());
+        let errors = errors.iter().map(|error| (error, BACKOFF));
+        for (error, delays) in errors.chain(unbound.iter().map(|error| (error, UNBOUND))) {
+            let earlier = before.get(&error.volume).map(|failed| delays.following(failed.delay));
+            let delay = earlier.unwrap_or(delays.first());
             let failed = Failed { error: error.clone(), delay, until: now.saturating_add(delay) };
             failing.insert(error.volume.clone(), failed);
         }
@@ -58,6 +64,11 @@ impl MountBackoff {
     pub fn next(&self, pod: &PodUid, now: Duration) -> Duration {
         let untils = self.0.get(pod).into_iter().flatten().map(|(_, failed)| failed.until);
         untils.min().map_or(Duration::ZERO, |until| until.saturating_sub(now))
+    }
+
+    /// What volumes of any pods may have waited for is there: all may be tried at once. Returns the pods.
+    pub fn forget_all(&mut self) -> Vec<PodUid> {
+        std::mem::take(&mut self.0).into_keys().collect()
     }
 
     /// The pod's objects have changed, or its volumes are undone: all its volumes may be tried at once.
@@ -83,13 +94,13 @@ mod tests {
     #[test]
     fn each_volume_waits_for_itself_and_a_change_ends_all_waits() {
         let (mut backoff, pod) = (MountBackoff::default(), PodUid::new("u"));
-        backoff.tried(&pod, &BTreeMap::new(), &[error("a")], ms(0));
+        backoff.tried(&pod, &BTreeMap::new(), &[error("a")], &[], ms(0));
         assert_eq!((backoff.held(&pod, ms(499)).len(), backoff.next(&pod, ms(100))), (1, ms(400)));
         assert!(backoff.held(&pod, ms(500)).is_empty());
-        backoff.tried(&pod, &BTreeMap::new(), &[error("a"), error("b")], ms(500));
+        backoff.tried(&pod, &BTreeMap::new(), &[error("a"), error("b")], &[], ms(500));
         let held = backoff.held(&pod, ms(1_000));
         assert_eq!(held.keys().collect::<Vec<_>>(), ["a"], "it has failed twice, and b once");
-        backoff.tried(&pod, &held, &[], ms(1_000));
+        backoff.tried(&pod, &held, &[], &[], ms(1_000));
         assert_eq!(backoff.next(&pod, ms(1_000)), ms(500), "b is there, and a is not forgotten");
         backoff.forget(&pod);
         assert_eq!((backoff.held(&pod, ms(1_000)).len(), backoff.next(&pod, ms(1_000))), (0, ms(0)));
@@ -101,12 +112,12 @@ mod tests {
         fn delays_double_to_two_minutes_and_two_seconds(failures in 1_u32..400) {
             let (mut backoff, pod, mut now) = (MountBackoff::default(), PodUid::new("u"), ms(0));
             for n in 0..failures {
-                backoff.tried(&pod, &BTreeMap::new(), &[error("a")], now);
+                backoff.tried(&pod, &BTreeMap::new(), &[error("a")], &[], now);
                 let delay = backoff.next(&pod, now);
                 prop_assert_eq!(delay, ms(500 << n.min(20)).min(ms(122_000)));
                 now += delay;
             }
-            backoff.tried(&pod, &BTreeMap::new(), &[], now);
+            backoff.tried(&pod, &BTreeMap::new(), &[], &[], now);
             prop_assert!(backoff.0.is_empty());
         }
     }

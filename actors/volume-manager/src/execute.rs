@@ -1,5 +1,4 @@
-//! Carries out plans through the bridge. Each step may be repeated, and a step that has begun runs to its end
-//! there.
+//! Carries out plans through the bridge, volume by volume: one that fails or hangs is its own trouble.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,52 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_node::host::{OtherVolume, PodDirs, PodDirsError};
-use bridge_node::mounts::{GroupChange, MountError, MountPoint, Mounts, TmpfsOptions, VolumeGroup};
-use k8s_openapi::api::core::v1::Pod;
+use bridge_node::mounts::MountPoint;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 use messages::PodUid;
 use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
 use pod_rules::reasons::no_pod_directories;
-use pod_rules::volume_plugins;
 use supervision::blame;
 use tokio::time::Instant;
 
-use crate::objects::Objects;
-use crate::others;
-use crate::payload::ObjectVolume;
-use crate::plan::{self, PlanInput, Step, VolumePlan};
-
-/// The kernel's default mode of a tmpfs: every user may write, and may remove only its own files.
-const TMPFS_MODE: u32 = 0o1777;
-
-/// How long one volume, or one part of a volume, may take. What is not ready by then is told as its error and tried again
-/// after its back-off; what has begun goes on in the bridge, and the next try waits for it there. Longer than what a volume
-/// waits for, a call to the API server and a turn on a thread that may block.
-const VOLUME_WITHIN: Duration = Duration::from_secs(120);
-
-/// What mounting and unmounting goes through.
-#[derive(Clone, Debug)]
-pub struct Backends {
-    /// The mounts and the directories of volumes.
-    pub mounts: Arc<dyn Mounts>,
-    /// The pods' own directories.
-    pub pod_dirs: Arc<dyn PodDirs>,
-    /// Memory that pods may have on this node, in bytes: no memory-backed volume is larger.
-    pub allocatable_memory_bytes: u64,
-    /// The source of the files of secrets, config maps, tokens and pod fields.
-    pub objects: Objects,
-}
-
-/// The operation on one volume, for the metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timed {
-    /// The volume's plugin.
-    pub plugin: String,
-    /// Whether it succeeded.
-    pub ok: bool,
-    /// How long it took.
-    pub took: Duration,
-}
+use crate::backends::Backends;
+use crate::devices::Labelled;
+use crate::kinds::{self, SetUp, VOLUME_WITHIN, VolumeKind, Wanted, few_at_once};
+use crate::metrics::{Operation, Timed};
+use crate::plan;
+use crate::resolve;
+use crate::selinux::{Asked, Judged, What, Wish};
+use crate::source::{self, Persistent, Source, Uses};
+use crate::steps::{SetUpError, VolumePlan, in_time};
+use crate::{checks, expand, notices};
 
 /// The result of mounting a pod's volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,18 +33,47 @@ pub struct MountOutcome {
     pub mounted: BTreeMap<String, String>,
     /// The plugins of the ready volumes.
     pub plugins: Vec<String>,
+    /// The groups of the ready PersistentVolumes.
+    pub groups: BTreeSet<i64>,
     /// The errors of the volumes that are not ready, each with the volume's name; an empty name stands for
     /// the pod's directory.
     pub errors: Vec<VolumeError>,
+    /// The errors of the volumes of which it is not known what they are made of, each with the volume's name: their claims
+    /// are not bound, or cannot be read.
+    pub unprocessed: Vec<VolumeError>,
     /// The earlier errors of the volumes that were not tried because their delay is not over, by name.
     pub held: BTreeMap<String, VolumeError>,
     /// The errors of volumes of objects that are mounted from before and could not be refreshed.
     pub stale: Vec<VolumeError>,
+    /// How upstream names what failed, by the volume's name.
+    pub failures: BTreeMap<String, Failure>,
+    /// The volumes that keep the SELinux labels of their files, by name.
+    pub keep_labels: BTreeSet<String>,
+    /// What was judged of the volumes' SELinux labels, for the metrics.
+    pub judged: Vec<Judged>,
+    /// Whether the node takes no more volumes of a driver that a volume is of: then the pod cannot run here (row 10.28).
+    pub exhausted: bool,
     /// The operations on each volume, for the metrics.
     pub timed: Vec<Timed>,
 }
 
-fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
+/// How upstream names what failed of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The operation; `None` if no event is recorded.
+    pub operation: Option<&'static str>,
+    /// The volume's name in the pod spec, or that of its PersistentVolume.
+    pub spec_name: String,
+}
+
+impl MountOutcome {
+    /// The errors of all volumes that were tried and are not ready.
+    pub fn failed(&self) -> impl Iterator<Item = &VolumeError> {
+        self.errors.iter().chain(&self.unprocessed)
+    }
+}
+
+pub(crate) fn failed(volume: &str) -> impl Fn(&dyn std::fmt::Display) -> VolumeError {
     let volume = volume.to_owned();
     move |error| VolumeError { volume: volume.clone(), message: error.to_string() }
 }
@@ -101,222 +102,324 @@ pub async fn mount(
         Err(error) => return broken(&error),
     };
     let mut outcome = MountOutcome { held, ..MountOutcome::default() };
-    for planned in plan::mount(&uid, &pod, node(&backends), &mounts) {
-        match planned {
-            Ok(volume) if outcome.held.contains_key(&volume.name) => {}
-            Err(error) if outcome.held.contains_key(&error.volume) => {}
-            Ok(volume) => mount_one(&backends, &pod, volume, &mut outcome).await,
-            Err(error) => outcome.errors.push(error),
+    let of_pod = OfPod { backends: &backends, pod: &pod, uid: &uid, mounts: &mounts };
+    let mut remote = Vec::new();
+    for (volume, uses) in used(&pod) {
+        if outcome.held.contains_key(&volume.name) {
+            continue;
         }
+        match of_pod.prepared(volume, uses, &mut outcome).await {
+            Some(prepared) if prepared.kind.is_remote() => remote.push(prepared),
+            Some(prepared) => of_pod.set_up(prepared).await.noted_in(&mut outcome),
+            None => {}
+        }
+    }
+    for done in few_at_once(remote.into_iter().map(|prepared| of_pod.set_up(prepared).boxed())).await {
+        done.noted_in(&mut outcome);
     }
     outcome
 }
 
-fn node(backends: &Backends) -> PlanInput<'_> {
-    PlanInput {
-        layout: backends.pod_dirs.layout(),
-        allocatable_memory_bytes: backends.allocatable_memory_bytes,
-        in_cluster: backends.objects.in_cluster,
-    }
+/// A volume that can be set up.
+struct Prepared<'v> {
+    name: &'v str,
+    source: Source,
+    kind: &'static dyn VolumeKind,
+    plan: VolumePlan,
+    /// The SELinux label that it is mounted with.
+    label: Option<String>,
 }
 
-/// Refreshes the files of the pod's volumes of objects. Only volumes that have shown files before are
-/// touched, so that nothing is made for a pod whose volumes are undone or not mounted yet. Returns the errors
-/// by volume.
-pub async fn refresh(backends: Backends, uid: PodUid, pod: Arc<Pod>) -> Vec<VolumeError> {
-    let mut errors = Vec::new();
-    let Ok(pod_dir) = backends.pod_dirs.layout().pod(uid.as_str()) else { return errors };
-    // Without the list of mounts a tmpfs could be mounted on top of the existing one.
-    let Ok(mounts) = backends.mounts.list_below(&pod_dir).await else { return errors };
-    for volume in plan::mount(&uid, &pod, node(&backends), &mounts).into_iter().flatten() {
-        let Some(objects) = &volume.objects else { continue };
-        if let Ok(true) = backends.mounts.is_projected(&volume.host_path).await
-            && let Err(error) = in_time(show(&backends, &pod, &volume, objects)).await
-        {
-            errors.push(failed(&volume.name)(&error));
-        }
-    }
-    errors
+/// What became of a volume.
+struct Done<'v> {
+    prepared: Prepared<'v>,
+    ended: Result<SetUp, SetUpError>,
+    took: Duration,
+    /// The volume's files keep their SELinux labels.
+    keeps_labels: bool,
 }
 
-/// Why the files of a volume of objects could not be written.
-#[derive(Debug, thiserror::Error)]
-enum ShowError {
-    /// The objects could not be fetched.
-    #[error("{0}")]
-    Objects(String),
-    /// The files could not be written.
-    #[error(transparent)]
-    Mount(#[from] MountError),
-    /// Something hangs: a file system, or a call to the server.
-    #[error(transparent)]
-    Late(#[from] Late),
-}
-
-/// A volume, or a part of one, has taken too long.
-#[derive(Debug, thiserror::Error)]
-#[error("timed out: it is not ready after {} s", VOLUME_WITHIN.as_secs())]
-struct Late;
-
-/// The outcome of work on one volume, or that it takes too long.
-async fn in_time<T, E: From<Late>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    tokio::time::timeout(VOLUME_WITHIN, work).await.unwrap_or_else(|_| Err(Late.into()))
-}
-
-/// Writes the present objects into a volume. They are fetched first, so that without them nothing is touched.
-async fn show(
-    backends: &Backends,
-    pod: &Pod,
-    volume: &VolumePlan,
-    objects: &ObjectVolume,
-) -> Result<(), ShowError> {
-    let projection =
-        backends.objects.projection(objects, &volume.name, pod).await.map_err(ShowError::Objects)?;
-    let mounts = backends.mounts.as_ref();
-    let in_place = mounts.is_projected(&volume.host_path).await?
-        && !volume.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
-    if !in_place {
-        for step in &volume.steps {
-            run(mounts, step).await?;
-        }
-    }
-    if mounts.project(&volume.host_path, Arc::new(projection)).await? {
-        tracing::debug!(pod = %PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default()), volume = volume.name, "A volume shows something new");
-    }
-    Ok(())
-}
-
-async fn mount_one(backends: &Backends, pod: &Pod, volume: VolumePlan, outcome: &mut MountOutcome) {
-    let began = Instant::now();
-    let done = match &volume.objects {
-        Some(objects) => match in_time(show(backends, pod, &volume, objects)).await {
-            Ok(()) => Ok(()),
-            // A volume that was there stays as it was: no pod is held up by an object that has gone since.
-            Err(error) => match in_time(is_projected(backends, &volume)).await {
-                Ok(true) => {
-                    outcome.stale.push(failed(&volume.name)(&error));
-                    Ok(())
+impl Done<'_> {
+    fn noted_in(self, outcome: &mut MountOutcome) {
+        let Self { prepared: Prepared { name, source, kind, plan, label }, ended, took, keeps_labels } = self;
+        let plugin = kind.label(&source);
+        let operation = if source.is_block() { Operation::Map } else { Operation::Mount };
+        outcome.timed.push(Timed { operation, plugin: plugin.clone(), ok: ended.is_ok(), took });
+        let mut note = |error: &SetUpError| {
+            let spec_name = source.spec_name().to_owned();
+            let failure = Failure { operation: error.operation(), spec_name };
+            outcome.failures.insert(name.to_owned(), failure);
+            failed(name)(error)
+        };
+        match ended {
+            Ok(set_up) => {
+                if let SetUp::Stale(error) = set_up {
+                    let error = note(&error);
+                    outcome.stale.push(error);
                 }
-                _ => Err(error),
+                outcome.mounted.insert(name.to_owned(), plan.host_path.to_string_lossy().into_owned());
+                outcome.plugins.push(plugin);
+                if label.is_some() || keeps_labels {
+                    outcome.keep_labels.insert(name.to_owned());
+                }
+                outcome.groups.extend(source.persistent().and_then(Persistent::group));
+            }
+            Err(error) => {
+                outcome.exhausted |= matches!(error, SetUpError::Exhausted(_));
+                let error = note(&error);
+                outcome.errors.push(error);
+            }
+        }
+    }
+}
+
+/// The volumes that containers of the pod use, in the pod spec's order.
+fn used(pod: &Pod) -> Vec<(&Volume, Uses)> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let uses = plan::uses(spec);
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|volume| Some((volume, *uses.get(volume.name.as_str())?))).collect()
+}
+
+/// A pod whose volumes are worked on.
+struct OfPod<'a> {
+    backends: &'a Backends,
+    pod: &'a Pod,
+    uid: &'a PodUid,
+    /// The mounts below the pod's directory.
+    mounts: &'a [MountPoint],
+}
+
+impl OfPod<'_> {
+    fn wanted<'w>(&'w self, name: &'w str, source: &'w Source, label: Option<&'w str>) -> Wanted<'w> {
+        let Self { backends, pod, uid, mounts } = *self;
+        Wanted { name, source, pod, uid, node: backends.node(), mounts, label }
+    }
+
+    /// The SELinux label of the volume. `Err` has what is wrong with it; what was judged of it is added in either case.
+    async fn wish(
+        &self,
+        name: &str,
+        source: &Source,
+        kind: &'static dyn VolumeKind,
+        judged: &mut Vec<Judged>,
+    ) -> Result<Wish, String> {
+        let Some(selinux) = &self.backends.selinux else { return Ok(Wish::default()) };
+        let plugin = kind.label(source);
+        let asked = Asked { selinux, pod: self.pod, name, source, plugin: &plugin };
+        let label = match asked.of_containers() {
+            Ok(label) => label,
+            Err((text, of_pod)) => {
+                let is_error = of_pod.is_error;
+                judged.push(of_pod);
+                return if is_error { Err(text) } else { Ok(Wish::default()) };
+            }
+        };
+        let label = match label {
+            // An inline volume is never mounted with one.
+            Some(label)
+                if source.persistent().is_some() && kind.takes_label(self.backends, source).await? =>
+            {
+                label
+            }
+            _ => String::new(),
+        };
+        Ok(Wish { label, is_mounted: asked.is_eligible() })
+    }
+
+    /// The SELinux label of a volume that is about to be set up; pods cannot have one volume with several.
+    async fn label(
+        &self,
+        name: &str,
+        source: &Source,
+        kind: &'static dyn VolumeKind,
+        judged: &mut Vec<Judged>,
+    ) -> Result<Option<String>, String> {
+        let Some(selinux) = &self.backends.selinux else { return Ok(None) };
+        let wish = self.wish(name, source, kind, judged).await?;
+        let plugin = kind.label(source);
+        let asked = Asked { selinux, pod: self.pod, name, source, plugin: &plugin };
+        if source.persistent().is_none() {
+            // No other pod has it.
+            return Ok(None);
+        }
+        let volume = format!("{plugin}/{}", source.spec_name());
+        // A pod that has the volume keeps it: whatever waits for another label waits for this pod's end.
+        let plan = kind.plan(&self.wanted(name, source, None));
+        let has_it = plan.is_ok_and(|plan| self.mounts.iter().any(|mount| mount.path == plan.host_path));
+        let yields = has_it || !wish.is_mounted;
+        match self.backends.devices.want_label(&volume, self.uid, &wish.label, yields) {
+            Labelled::First if !wish.label.is_empty() => judged.push(asked.judged(What::Admitted)),
+            Labelled::First | Labelled::Agreed => {}
+            Labelled::Otherwise(_) if has_it => {}
+            Labelled::Otherwise(found) => {
+                let (text, conflict) = asked.conflict(&found, &wish.label);
+                let is_error = conflict.is_error;
+                judged.push(conflict);
+                if is_error {
+                    return Err(text);
+                }
+            }
+        }
+        Ok(wish.effective().map(str::to_owned))
+    }
+
+    /// The volume with its kind and plan; `None` if it cannot be had, which the outcome says then.
+    async fn prepared<'v>(
+        &self,
+        volume: &'v Volume,
+        uses: Uses,
+        outcome: &mut MountOutcome,
+    ) -> Option<Prepared<'v>> {
+        let name = &volume.name;
+        let source = match resolve::resolve(self.backends, self.pod, volume, uses).await {
+            Ok(source) => source,
+            Err(error) => {
+                outcome.unprocessed.push(failed(name)(&error));
+                return None;
+            }
+        };
+        if let Err(error) = kinds::serving(&source).and_then(|kind| kinds::has_form(kind, &source)) {
+            let failure = Failure { operation: None, spec_name: source.spec_name().to_owned() };
+            outcome.failures.insert(name.clone(), failure);
+            outcome.errors.push(failed(name)(&error));
+            return None;
+        }
+        let kind = kinds::serving(&source).ok()?;
+        let label = match self.label(name, &source, kind, &mut outcome.judged).await {
+            Ok(label) => label,
+            Err(error) => {
+                outcome.unprocessed.push(failed(name)(&error));
+                return None;
+            }
+        };
+        let plan = kind.plan(&self.wanted(name, &source, label.as_deref()));
+        match plan {
+            Ok(plan) => Some(Prepared { name, source, kind, plan, label }),
+            Err(error) => {
+                outcome.errors.push(failed(name)(&error));
+                None
+            }
+        }
+    }
+
+    async fn set_up<'v>(&self, prepared: Prepared<'v>) -> Done<'v> {
+        let began = Instant::now();
+        let Prepared { name, source, kind, plan, label } = &prepared;
+        let wanted = self.wanted(name, source, label.as_deref());
+        let set_up = async {
+            checks::check(self.backends, *kind, &wanted).await?;
+            let ready = kind.set_up(self.backends, &wanted, plan).await?;
+            expand::set_up(self.backends, *kind, &wanted, plan).await.map(|()| ready)
+        };
+        let set_up = in_time(kind.within(), set_up);
+        let mut ended = notices::watched(self.backends, self.pod, &plan.host_path, set_up).await;
+        if source.is_block() {
+            ended = ended.map_err(SetUpError::of_block_device);
+        }
+        let keeps_labels = ended.is_ok() && self.keeps_labels(&prepared).await;
+        Done { prepared, ended, took: began.elapsed(), keeps_labels }
+    }
+
+    /// Whether the volume's files keep the SELinux labels that they have, and a runtime is not to change them.
+    async fn keeps_labels(&self, prepared: &Prepared<'_>) -> bool {
+        let Prepared { source, kind, plan, .. } = prepared;
+        if kind.keeps_labels() || source.is_read_only() {
+            return true;
+        }
+        if self.backends.selinux.is_none() || !kind.may_lack_labels() || source.is_block() {
+            return false;
+        }
+        let mounts = self.backends.mounts.list_below(&plan.host_path).await.unwrap_or_default();
+        let shown = mounts.iter().rfind(|mount| mount.path == plan.host_path);
+        let takes = |mount: &MountPoint| {
+            mount.options.iter().chain(&mount.fs_options).any(|option| option == "seclabel")
+        };
+        !shown.is_some_and(takes)
+    }
+
+    /// Shows what has changed in a volume that was ready before; `None` for volumes that never change by themselves.
+    async fn refresh(
+        &self,
+        volume: &Volume,
+        uses: Uses,
+        with_claims: bool,
+        refreshed: &mut Refreshed,
+    ) -> Option<Result<(), SetUpError>> {
+        let source = match source::claim_of(volume, self.pod) {
+            None => {
+                let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+                source::migrated(Source::Inline(Box::new(volume.clone())), namespace).ok()?
+            }
+            // Only few volumes behind claims change, and to find out about the others costs calls to the server.
+            Some(claim) if !with_claims && !self.may_grow(volume, &claim.name).await => return None,
+            Some(_) => match resolve::resolve(self.backends, self.pod, volume, uses).await {
+                Ok(source) => source,
+                Err(error) => return Some(Err(SetUpError::Refused(error))),
             },
-        },
-        None => in_time(async { Ok(set_up(backends.mounts.as_ref(), &volume).await?) }).await,
-    };
-    let plugin = volume.plugin.to_owned();
-    outcome.timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
-    match done {
-        Ok(()) => {
-            outcome.mounted.insert(volume.name, volume.host_path.to_string_lossy().into_owned());
-            outcome.plugins.push(plugin);
+        };
+        let kind = kinds::serving(&source).ok()?;
+        let wish = self.wish(&volume.name, &source, kind, &mut Vec::new()).await.unwrap_or_default();
+        let wanted = self.wanted(&volume.name, &source, wish.effective());
+        let plan = kind.plan(&wanted).ok()?;
+        refreshed.timed.extend(expand::in_use(self.backends, kind, &wanted, &plan).await);
+        if source.persistent().is_some() {
+            let path = plan.host_path.to_string_lossy().into_owned();
+            refreshed.claimed.insert(volume.name.clone(), path);
         }
-        Err(error) => outcome.errors.push(failed(&volume.name)(&error)),
-    }
-}
-
-async fn is_projected(backends: &Backends, volume: &VolumePlan) -> Result<bool, ShowError> {
-    Ok(backends.mounts.is_projected(&volume.host_path).await?)
-}
-
-async fn set_up(mounts: &dyn Mounts, volume: &VolumePlan) -> Result<(), MountError> {
-    if let Some(marker) = &volume.ready
-        && mounts.is_ready(&volume.host_path, marker).await?
-    {
-        return Ok(());
-    }
-    for step in &volume.steps {
-        run(mounts, step).await?;
-    }
-    Ok(())
-}
-
-async fn run(mounts: &dyn Mounts, step: &Step) -> Result<(), MountError> {
-    match step {
-        Step::MakeEmptyDir { path } => mounts.make_empty_dir(path).await,
-        Step::MountTmpfs { path, size_bytes } => {
-            let options = TmpfsOptions { size_bytes: *size_bytes, mode: TMPFS_MODE };
-            mounts.mount_tmpfs(path, options).await
+        if source.persistent().is_some() && !with_claims {
+            return None;
         }
-        Step::MountHugePages { path, page_bytes } => mounts.mount_huge_pages(path, *page_bytes).await,
-        Step::SetGroup { path, gid } => {
-            let group = VolumeGroup { gid: *gid, read_only: false, change: GroupChange::Always };
-            mounts.set_group(path, group).await
+        let ended = in_time(kind.within(), kind.refresh(self.backends, &wanted, &plan)?).await;
+        let ended = if source.is_block() { ended.map_err(SetUpError::of_block_device) } else { ended };
+        if let Err(error) = &ended {
+            let failure = Failure { operation: error.operation(), spec_name: source.spec_name().to_owned() };
+            refreshed.failures.insert(volume.name.clone(), failure);
         }
-        Step::SetReady { marker } => mounts.set_ready(marker).await,
-        Step::CheckHostPath { path, kind } => mounts.check_host_path(path, *kind).await,
+        Some(ended)
+    }
+
+    /// Whether the volume behind the claim may have to grow, by the claim alone.
+    async fn may_grow(&self, volume: &Volume, claim: &str) -> bool {
+        let Some(objects) = &self.backends.volume_objects else { return false };
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        match objects.claim(namespace, claim).await {
+            Ok(claim) => expand::is_hinted(self.backends, self.uid, &claim),
+            Err(error) => {
+                tracing::debug!(%error, volume = volume.name, "It is not known whether a volume is to grow");
+                false
+            }
+        }
     }
 }
 
-/// Which part of a pod's directory stays when nothing is mounted below it any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirectoryEnd {
-    /// The whole directory is removed.
-    Nothing,
-    /// The files about how its containers ended stay: the pod is still listed, and a later kubelet reads
-    /// them.
-    Endings,
-}
-
-/// The result of undoing a pod's volumes.
-#[derive(Debug)]
-pub struct UnmountOutcome {
-    /// An error names the volume that could not be unmounted; an empty name stands for the pod's directory.
-    pub done: Result<(), VolumeError>,
-    /// Whether one of the volumes belongs to another kubelet's plugin, so that nothing of the pod was
-    /// touched.
-    pub of_others: bool,
+/// The result of refreshing a pod's volumes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refreshed {
+    /// The errors, by volume.
+    pub errors: Vec<VolumeError>,
+    /// How upstream names what failed, by the volume's name.
+    pub failures: BTreeMap<String, Failure>,
+    /// The paths on the host of the volumes behind claims that were looked at, by the volume's name.
+    pub claimed: BTreeMap<String, String>,
     /// The operations on each volume, for the metrics.
     pub timed: Vec<Timed>,
 }
 
-/// Undoes every mount below the pod's directory and removes the part of it that `leave` does not keep. If a
-/// mount stays, or a volume belongs to another kubelet's plugin, nothing is removed.
-pub async fn unmount(backends: Backends, uid: PodUid, leave: DirectoryEnd) -> UnmountOutcome {
-    let mut timed = Vec::new();
-    let of_others = match other_volumes(backends.clone(), Some(uid.clone())).await {
-        Ok(found) => others::refusal(&found),
-        Err(error) => return UnmountOutcome { done: Err(failed("")(&error)), of_others: false, timed },
-    };
-    if let Some(refusal) = of_others {
-        return UnmountOutcome { done: Err(refusal), of_others: true, timed };
-    }
-    let mut done = unmount_all(&backends, &uid, &mut timed).await;
-    if done.is_ok() {
-        let removed = match leave {
-            DirectoryEnd::Nothing => backends.pod_dirs.remove_pod_dir(uid.as_str()),
-            DirectoryEnd::Endings => backends.pod_dirs.empty_pod_dir(uid.as_str()),
-        };
-        done = removed.await.map_err(|error| failed("")(&error));
-    }
-    UnmountOutcome { done, of_others: false, timed }
-}
-
-/// The volumes of other kubelets' plugins: of one pod, or of all pods of the node.
-///
-/// # Errors
-/// The directories cannot be read.
-pub async fn other_volumes(
-    backends: Backends,
-    uid: Option<PodUid>,
-) -> Result<Vec<OtherVolume>, PodDirsError> {
-    backends.pod_dirs.other_volumes(uid.as_ref().map(PodUid::as_str), volume_plugins::ALL).await
-}
-
-async fn unmount_all(backends: &Backends, uid: &PodUid, timed: &mut Vec<Timed>) -> Result<(), VolumeError> {
-    let of_pod = failed("");
-    let pod_dir = backends.pod_dirs.layout().pod(uid.as_str()).map_err(|error| of_pod(&error))?;
-    let mounts = backends.mounts.list_below(&pod_dir).await.map_err(|error| of_pod(&error))?;
-    for path in plan::unmount(&pod_dir, &mounts) {
-        let began = Instant::now();
-        let volume = plan::volume_at(&pod_dir, &path);
-        let done = backends.mounts.unmount(&path).await;
-        if let Some((plugin, _)) = &volume {
-            timed.push(Timed { plugin: plugin.clone(), ok: done.is_ok(), took: began.elapsed() });
+/// Refreshes the files of the pod's volumes that follow objects. Only volumes that have shown files before are
+/// touched, so that nothing is made for a pod whose volumes are undone or not mounted yet.
+pub async fn refresh(backends: Backends, uid: PodUid, pod: Arc<Pod>, with_claims: bool) -> Refreshed {
+    let mut refreshed = Refreshed::default();
+    let Ok(pod_dir) = backends.pod_dirs.layout().pod(uid.as_str()) else { return refreshed };
+    // Without the list of mounts a tmpfs could be mounted on top of the existing one.
+    let Ok(mounts) = backends.mounts.list_below(&pod_dir).await else { return refreshed };
+    let of_pod = OfPod { backends: &backends, pod: &pod, uid: &uid, mounts: &mounts };
+    for (volume, uses) in used(&pod) {
+        if let Some(Err(error)) = of_pod.refresh(volume, uses, with_claims, &mut refreshed).await {
+            refreshed.errors.push(failed(&volume.name)(&error));
         }
-        let name = volume.map(|(_, name)| name).or_else(|| plan::subpath_of(&pod_dir, &path));
-        let name = name.unwrap_or_default();
-        done.map_err(|error| failed(&name)(&error))?;
     }
-    Ok(())
+    refreshed
 }
 
 /// Makes the parts of a container's volumes ready. Returns the path of each on the host, by the index of its
@@ -353,11 +456,12 @@ async fn prepare_subpath(
     let target = layout.pod_subpath(uid, &subpath.volume, container, subpath.index);
     let target = target.map_err(|error| failed("prepare subPath", &error))?;
     let path = Path::new(&subpath.path);
-    let made: Result<_, ShowError> =
-        in_time(async { Ok(backends.mounts.make_subpath(volume, path).await?) }).await;
+    let made: Result<_, SetUpError> =
+        in_time(VOLUME_WITHIN, async { Ok(backends.mounts.make_subpath(volume, path).await?) }).await;
     made.map_err(|error| failed("create subPath directory", &error))?;
-    let bound: Result<_, ShowError> =
-        in_time(async { Ok(backends.mounts.bind_subpath(volume, path, &target).await?) }).await;
+    let bound: Result<_, SetUpError> =
+        in_time(VOLUME_WITHIN, async { Ok(backends.mounts.bind_subpath(volume, path, &target).await?) })
+            .await;
     bound.map_err(|error| failed("prepare subPath", &error))?;
     Ok(target.to_string_lossy().into_owned())
 }
@@ -378,7 +482,19 @@ pub struct Found {
 pub async fn reconstruct(backends: Backends) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
     let pods = backends.pod_dirs.layout().pods();
     let mounts = backends.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
-    Ok(volumes_of(&pods, &mounts))
+    let mut found = volumes_of(&pods, &mounts);
+    // Block devices are links, and mounted elsewhere.
+    let volumes = backends.pod_dirs.other_volumes(None, &[]).await.map_err(|error| failed("")(&error))?;
+    for volume in volumes.into_iter().filter(|volume| volume.is_block) {
+        let Some(uid) = volume.pod else { continue };
+        let Ok(link) = backends.pod_dirs.layout().pod_device(&uid, &volume.plugin, &volume.name) else {
+            continue;
+        };
+        let of_pod = found.entry(PodUid::new(&uid)).or_default();
+        of_pod.host_paths.insert(volume.name, link.to_string_lossy().into_owned());
+        of_pod.plugins.push(volume.plugin);
+    }
+    Ok(found)
 }
 
 fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {

@@ -1,32 +1,51 @@
 //! Duty: the only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
-//! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, GetVolumes, GetVolumeStats.
-//! Sends: ResendDesired; GetHeldPods (before anything is cleaned away);
+//! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, NodeObserved,
+//!   GetVolumes, GetVolumeStats.
+//! Sends: ResendDesired, ResendNode; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
-//!   OtherVolumesObserved.
-//! State (rebuilt from): mounted volumes (`/proc/self/mountinfo`, pod directories); operations under way (asked
-//!   again).
+//!   OtherVolumesObserved, CsiDriversObserved; PodObjectsChanged (to the pods that wait for a driver);
+//!   EvictPod (VolumeAttachmentLimitExceeded).
+//! State (rebuilt from): mounted volumes (`/proc/self/mountinfo`, pod directories); staged volumes and their pods (notes
+//!   beside the mounts); CSI drivers (offered again); operations under way (asked again).
 //! On crash: operations run to their end in the bridge; askers learn that the answer is lost and ask again.
 //! Never does: touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
 //!   removes the directory of a pod that a source, the runtime or a worker may still have.
 
 mod actor;
+mod attachments;
+mod backends;
 mod backoff;
+mod checks;
+mod csi_node;
+mod devices;
+mod drivers;
 mod execute;
-mod huge_pages;
+mod expand;
+mod expansion;
+mod fs_group;
+mod kinds;
 mod measure;
 mod measurements;
 mod memory;
 mod metrics;
+mod notices;
 mod objects;
 mod operations;
 mod orphans;
 mod others;
-mod payload;
 mod plan;
+mod resolve;
+mod selinux;
+mod source;
+mod steps;
 mod sweep;
+mod unmount;
 
-pub use actor::{Timer, VolumeManager, VolumeManagerDeps};
-pub use execute::Backends;
+pub use actor::{Timer, VolumeManager, VolumeManagerDeps, VolumeSettings};
+pub use attachments::Attachments;
+pub use backends::{Backends, Csi};
+pub use devices::Devices;
 pub use metrics::VolumeMetrics;
 pub use objects::Objects;
 pub use orphans::SweepPolicy;
+pub use selinux::Selinux;

@@ -12,7 +12,8 @@ use supervision::blame;
 /// When orphaned directories are looked for and removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepPolicy {
-    /// The time between two looks.
+    /// The time between two looks. While a directory is kept only because its pod was known a short while ago, the next look
+    /// comes when that is over.
     pub every: Duration,
     /// A directory is kept at least this long after its pod was last known.
     pub quiet: Duration,
@@ -20,7 +21,7 @@ pub struct SweepPolicy {
 
 impl Default for SweepPolicy {
     fn default() -> Self {
-        Self { every: Duration::from_secs(60), quiet: Duration::from_secs(120) }
+        Self { every: Duration::from_secs(60), quiet: Duration::from_secs(10) }
     }
 }
 
@@ -72,14 +73,15 @@ impl Orphans {
         now: Duration,
     ) -> BTreeMap<PodUid, Result<(), KeepReason>> {
         self.since.retain(|uid, _| on_disk.contains(uid));
-        let mut judge = |uid: &PodUid| blame::for_pod(uid, || self.judge_one(uid, pods_dir, known, now));
+        let shown = shown_elsewhere(known.mounts, pods_dir);
+        let mut judge = |uid: &PodUid| blame::for_pod(uid, || self.judge_one(uid, &shown, known, now));
         on_disk.iter().map(|uid| (uid.clone(), judge(uid))).collect()
     }
 
     fn judge_one(
         &mut self,
         uid: &PodUid,
-        pods_dir: &Path,
+        shown: &BTreeSet<&str>,
         known: KnownPods<'_>,
         now: Duration,
     ) -> Result<(), KeepReason> {
@@ -95,22 +97,24 @@ impl Orphans {
         if now.saturating_sub(since) < self.quiet {
             return Err(KeepReason::Recent);
         }
-        if known.mounts.iter().any(|mount| mounted_elsewhere(mount, uid, pods_dir)) {
+        if shown.contains(uid.as_str()) {
             return Err(KeepReason::InUse);
         }
         Ok(())
     }
 }
 
-/// Whether a mount outside the pod's directory shows a part of it, as the mounts in containers do.
-fn mounted_elsewhere(mount: &MountPoint, uid: &PodUid, pods_dir: &Path) -> bool {
-    let pod_dir = pods_dir.join(uid.as_str());
-    if mount.path.starts_with(&pod_dir) {
-        return false;
-    }
-    // The mount's root is relative to its own file system, which may begin at any directory above.
-    let mut parts = mount.root.iter().rev().skip_while(|part| *part != uid.as_str());
-    parts.next().is_some() && parts.next() == pods_dir.file_name()
+/// The directories of pods of which a mount outside shows a part, as the mounts in containers do.
+fn shown_elsewhere<'m>(mounts: &'m [MountPoint], pods_dir: &Path) -> BTreeSet<&'m str> {
+    let Some(pods) = pods_dir.file_name() else { return BTreeSet::new() };
+    let of_mount = mounts.iter().flat_map(|mount| {
+        // The directory of a pod in which the mount itself is.
+        let own = mount.path.strip_prefix(pods_dir).ok().and_then(|below| below.iter().next());
+        // The mount's root is relative to its own file system, which may begin at any directory above.
+        let parts = mount.root.iter().zip(mount.root.iter().skip(1));
+        parts.filter(move |(above, name)| *above == pods && Some(*name) != own).map(|(_, name)| name)
+    });
+    of_mount.filter_map(|name| name.to_str()).collect()
 }
 
 #[cfg(test)]
@@ -125,6 +129,10 @@ mod tests {
 
     fn secs(n: u64) -> Duration {
         Duration::from_secs(n)
+    }
+
+    fn two_minutes() -> SweepPolicy {
+        SweepPolicy { quiet: secs(120), ..SweepPolicy::default() }
     }
 
     fn mount(path: &str, root: &str) -> MountPoint {
@@ -155,7 +163,7 @@ mod tests {
             asked_for: &nobody,
             mounts: &[mount(PODS, "/var/lib/kubelet/pods")],
         };
-        let mut orphans = Orphans::new(SweepPolicy::default());
+        let mut orphans = Orphans::new(two_minutes());
         assert_eq!(judge(&mut orphans, KnownPods { desired: None, ..known }, 0), Err(KeepReason::NotSure));
         assert_eq!(
             judge(&mut orphans, KnownPods { in_runtime: None, ..known }, 500),
@@ -191,7 +199,7 @@ mod tests {
                 asked_for: &nobody,
                 mounts: &mounts,
             };
-            let mut orphans = Orphans::new(SweepPolicy::default());
+            let mut orphans = Orphans::new(two_minutes());
             assert_eq!(judge(&mut orphans, known, 0), Err(KeepReason::Recent));
             assert_eq!(judge(&mut orphans, known, 500), expected, "{path} {root}");
         }
@@ -202,7 +210,7 @@ mod tests {
         fn nothing_that_anybody_knows_is_removed(
             steps in proptest::collection::vec((0u64..100, any::<[Option<bool>; 2]>(), any::<bool>()), 1..60)
         ) {
-            let mut orphans = Orphans::new(SweepPolicy::default());
+            let mut orphans = Orphans::new(two_minutes());
             let (nobody, somebody) = (set(&[]), set(&["u"]));
             let pick = |known: bool| if known { &somebody } else { &nobody };
             let (mut now, mut quiet_since) = (0, None);

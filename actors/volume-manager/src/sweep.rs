@@ -10,7 +10,8 @@ use messages::pleg::GetHeldPods;
 use supervision::AskPort;
 
 use crate::actor::VolumeManager;
-use crate::execute::{self, Backends};
+use crate::backends::Backends;
+use crate::execute;
 
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 

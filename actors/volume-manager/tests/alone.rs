@@ -5,19 +5,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Volume, VolumeMount};
+use bridge_csi::fake::{FakePlugins, Fault};
+use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
+use bridge_csi::{CsiMetrics, Drivers, Rpc};
+use bridge_io::Io;
+use bridge_kube::fake::FakeApi;
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PodSecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::api::storage::v1::CSIDriver;
 use messages::PodUid;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{DesiredPod, OtherVolumesObserved};
-use messages::object_cache::{GetConfigMap, GetSecret, GetToken};
+use messages::facts::{CsiDriversObserved, DesiredPod, OtherVolumesObserved};
+use messages::object_cache::{GetConfigMap, GetSecret, GetToken, PodObjectsChanged};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
+use messages::pod_worker::EvictPod;
 use messages::volume_manager::{
     GetVolumeStats, MountVolumes, MountedVolumes, PodVolumeStats, UnmountVolumes, VolumesNotReady,
 };
-use stage::{Neighbour, Stage, alone, ask, desired, desired_of, pod};
+use stage::{Neighbour, Stage, alone, ask, desired, desired_of, desired_so_far, driver_on, pod};
 use supervision::{AskError, Supervised};
-use volume_manager::{Backends, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics};
+use volume_manager::{
+    Backends, Csi, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, VolumeSettings,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,6 +39,12 @@ struct Neighbours {
     pleg: Neighbour<GetHeldPods>,
     manager: Neighbour<ResendDesired>,
     node_status: Neighbour<OtherVolumesObserved>,
+    drivers: Neighbour<CsiDriversObserved>,
+    pool: Neighbour<PodObjectsChanged>,
+    evict: Neighbour<EvictPod>,
+    plugins: FakePlugins,
+    /// The API server, on a member of a cluster.
+    api: Option<FakeApi>,
     events: Neighbour<RecordEvent>,
 }
 
@@ -40,6 +57,11 @@ impl Neighbours {
             pleg: Neighbour::answering("Pleg", |_| Arc::new(BTreeMap::new())),
             manager: Neighbour::new("PodManager"),
             node_status: Neighbour::new("NodeStatus"),
+            drivers: Neighbour::new("NodeStatus"),
+            pool: Neighbour::new("PodWorkerPool"),
+            evict: Neighbour::new("PodWorkerPool"),
+            plugins: FakePlugins::default(),
+            api: None,
             events: Neighbour::new("EventRecorder"),
         }
     }
@@ -52,12 +74,14 @@ impl Neighbours {
         let fakes = &stage.fakes;
         VolumeManagerDeps {
             sweep: SweepPolicy { every: 10 * SECOND, quiet: 20 * SECOND },
-            figures_for: Some(60 * SECOND),
-            clock: fakes.clock.clone(),
             backends: Backends {
                 mounts: fakes.mounts.clone(),
                 pod_dirs: fakes.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,
+                events: self.events.address(),
+                volume_objects: self.api.as_ref().map(|api| Arc::new(api.client(&Io::current())) as _),
+                claim_statuses: self.api.as_ref().map(|api| Arc::new(api.client(&Io::current())) as _),
+                clock: fakes.clock.clone(),
                 objects: Objects {
                     secrets: self.secrets.asked(),
                     config_maps: self.config_maps.asked(),
@@ -65,12 +89,45 @@ impl Neighbours {
                     in_cluster: false,
                     node: Default::default(),
                 },
+                csi: self.csi(),
+                devices: Default::default(),
+                attachments: Default::default(),
+                selinux: None,
             },
             others_watchers: vec![self.node_status.address()],
+            driver_watchers: vec![self.drivers.address()],
+            resend_node: None,
+            waiters: self.pool.address(),
+            evict: self.evict.address(),
             events: self.events.address(),
             held_pods: self.pleg.asked(),
             resend_desired: self.manager.address(),
             metrics: VolumeMetrics::new(),
+            rejections: None,
+            settings: VolumeSettings::default(),
+        }
+    }
+}
+
+impl Neighbours {
+    fn csi(&self) -> Csi {
+        let drivers = Drivers::new(Arc::new(self.plugins.clone()), Io::current(), CsiMetrics::new().unwrap());
+        let registrar = Arc::new(self.plugins.clone());
+        let watcher = PluginWatcher::start(
+            &Io::current(),
+            &self.plugins,
+            registrar,
+            [PluginKind::Csi],
+            PluginMetrics::new().unwrap(),
+        );
+        Csi {
+            node: "node".to_owned(),
+            plugins: Arc::new(watcher),
+            registry: Arc::new(drivers.clone()),
+            volumes: Arc::new(drivers.clone()),
+            figures: Arc::new(drivers),
+            tells_health: false,
+            csi_nodes: None,
         }
     }
 }
@@ -91,6 +148,7 @@ fn volumes_are_there_when_asked_for_and_gone_when_undone() {
         let near = Neighbours::new();
         let actor = near.start(stage);
         stage.until("the desired pods to be asked for", || near.manager.count() == 1).await;
+        actor.address().tell(desired_of(&[])).unwrap();
         stage.until("volumes of others to be told", || near.node_status.count() > 0).await;
         let volumes = mount(&actor).await.unwrap().unwrap();
         let path = format!("{}/volumes/kubernetes.io~empty-dir/data", directory());
@@ -100,6 +158,32 @@ fn volumes_are_there_when_asked_for_and_gone_when_undone() {
         ask(&actor, undo, SECOND).await.unwrap().unwrap();
         assert!(stage.fakes.disk.kind(directory()).is_none());
         assert_eq!(near.events.count(), 0);
+    });
+}
+
+#[test]
+fn why_containers_ended_is_kept_until_every_source_lacks_the_pod() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let ending = format!("{}/containers/web/ending", directory());
+        // PodManager has restarted, or VolumeManager has, and has heard nothing.
+        let unsure = || desired_so_far(&[]);
+        for told in [Some(desired(1)), Some(unsure()), None] {
+            stage.crash::<VolumeManager>().await;
+            if let Some(told) = told {
+                actor.address().tell(told).unwrap();
+            }
+            mount(&actor).await.unwrap().unwrap();
+            stage.fakes.disk.write(&ending, "why", 0o644);
+            let undo = UnmountVolumes { pod: pod(0).pod_ref.clone() };
+            ask(&actor, undo, SECOND).await.unwrap().unwrap();
+            actor.address().tell(unsure()).unwrap();
+            stage.pass(60 * SECOND).await;
+            assert!(stage.fakes.disk.read(&ending).is_some(), "the pod may be listed still");
+            actor.address().tell(desired_of(&[])).unwrap();
+            stage.until("it to go", || stage.fakes.disk.kind(directory()).is_none()).await;
+        }
     });
 }
 
@@ -219,6 +303,7 @@ fn a_removal_that_lasts_for_hours_is_waited_for() {
         let near = Neighbours::new();
         let actor = near.start(stage);
         mount(&actor).await.unwrap().unwrap();
+        actor.address().tell(desired_of(&[])).unwrap();
         stage.fakes.disk.hang("remove_pod_dir");
         let undo = UnmountVolumes { pod: pod(0).pod_ref.clone() };
         ask(&actor, undo.clone(), 200 * SECOND).await.unwrap().unwrap_err();
@@ -268,7 +353,9 @@ fn what_an_earlier_incarnation_mounted_is_found_before_it_is_unmounted() {
         stage.crash::<VolumeManager>().await;
         let undo = UnmountVolumes { pod: in_memory.pod_ref.clone() };
         ask(&actor, undo, 10 * SECOND).await.unwrap().unwrap();
-        assert_eq!((mounted(), stage.fakes.disk.kind(directory())), (0, None));
+        assert_eq!(mounted(), 0);
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.until("its directory to go", || stage.fakes.disk.kind(directory()).is_none()).await;
     });
 }
 
@@ -322,4 +409,145 @@ fn figures_are_measured_when_asked_for_and_a_volume_that_hangs_keeps_no_other_ba
         let report = stage.actor::<VolumeManager>().await;
         assert_eq!((report.incarnation, report.effects_overdue), (1, 0));
     });
+}
+
+#[test]
+fn a_change_of_ownership_that_takes_long_is_told_of() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut grouped = (*pod(0)).clone();
+        let spec = Arc::make_mut(&mut grouped.pod).spec.as_mut().unwrap();
+        spec.security_context =
+            Some(PodSecurityContext { fs_group: Some(7), ..PodSecurityContext::default() });
+        stage.fakes.disk.hang("set_group");
+        let mut mounting = Box::pin(ask(&actor, MountVolumes { pod: Arc::new(grouped) }, 300 * SECOND));
+        assert!(futures::poll!(&mut mounting).is_pending());
+        stage.pass(29 * SECOND).await;
+        assert_eq!(near.events.count(), 0);
+        stage.pass(70 * SECOND).await;
+        let told: Vec<String> = near.events.heard().iter().map(|event| event.message.to_string()).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].contains("is taking longer than expected, consider using OnRootMismatch"),
+            "{told:?}"
+        );
+        assert!(told[1].ends_with("/volumes/kubernetes.io~empty-dir/data, processed 1 files."), "{told:?}");
+        stage.fakes.disk.go_on();
+        mounting.await.unwrap().unwrap();
+        stage.pass(200 * SECOND).await;
+        assert_eq!(near.events.count(), 2, "it is over");
+    });
+}
+
+#[test]
+fn what_an_earlier_kubelet_left_of_a_pod_that_is_gone_goes_soon() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let left = "/var/lib/kubelet/pods/gone/volumes/kubernetes.io~empty-dir/data";
+        stage.fakes.disk.mkdir(left, 0o777);
+        let deps = VolumeManagerDeps { sweep: SweepPolicy::default(), ..near.deps(stage) };
+        let actor = stage.start(deps, VolumeManager::new);
+        stage.pass(30 * SECOND).await;
+        assert!(stage.fakes.disk.kind(left).is_some(), "no source has been heard");
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.pass(10 * SECOND).await;
+        assert!(stage.fakes.disk.kind(left).is_some(), "its pod may have been known a moment ago");
+        stage.pass(5 * SECOND).await;
+        assert!(stage.fakes.disk.kind(left).is_none());
+    });
+}
+
+fn object<K: serde::de::DeserializeOwned>(value: serde_json::Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A PersistentVolume of the driver `d`, whose volumes are attached to no node, and its claim; returns a pod with the claim.
+fn claimed(api: &FakeApi, mode: &str) -> Arc<DesiredPod> {
+    api.put(&object::<CSIDriver>(serde_json::json!({"metadata": {"name": "d"}, "spec": {
+        "attachRequired": false, "fsGroupPolicy": "None", "volumeLifecycleModes": ["Persistent"],
+    }})));
+    let mut pod = (*pod(0)).clone();
+    let namespace = pod.pod_ref.namespace.to_string();
+    let claim = api.put(&object::<PersistentVolumeClaim>(serde_json::json!({
+        "metadata": {"name": "c", "namespace": namespace},
+        "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
+    })));
+    api.put(&object::<PersistentVolume>(serde_json::json!({
+        "metadata": {"name": "pv"},
+        "spec": {
+            "claimRef": {"uid": claim.metadata.uid}, "csi": {"driver": "d", "volumeHandle": "h"}, "volumeMode": mode,
+        },
+    })));
+    let source = serde_json::json!({"name": "data", "persistentVolumeClaim": {"claimName": "c"}});
+    let spec = Arc::make_mut(&mut pod.pod).spec.as_mut().unwrap();
+    spec.volumes = Some(vec![object(source)]);
+    if mode == "Block" {
+        spec.containers[0].volume_mounts = None;
+        let device = serde_json::json!({"name": "data", "devicePath": "/dev/x"});
+        spec.containers[0].volume_devices = Some(vec![object(device)]);
+    }
+    Arc::new(pod)
+}
+
+#[test]
+fn a_crash_at_any_step_of_a_drivers_volume_stages_it_once_and_leaves_nothing() {
+    let rpcs =
+        [Rpc::NodeStageVolume, Rpc::NodePublishVolume, Rpc::NodeUnpublishVolume, Rpc::NodeUnstageVolume];
+    let target = "volumes/kubernetes.io~csi/pv/mount";
+    let link = "volumeDevices/kubernetes.io~csi/pv";
+    let modes = [("Filesystem", target), ("Block", link)];
+    for (rpc, (mode, place)) in rpcs.into_iter().flat_map(|rpc| modes.map(|mode| (rpc, mode))) {
+        alone(async move |stage| {
+            let api = FakeApi::new(stage.fakes.clock.clone());
+            let pod = claimed(&api, mode);
+            let near = Neighbours { api: Some(api), ..Neighbours::new() };
+            let driver = driver_on(&stage.fakes.disk, "d");
+            near.plugins.show_driver(&driver);
+            let actor = near.start(stage);
+            actor.address().tell(desired_of(std::slice::from_ref(&pod))).unwrap();
+            stage.until("the driver to be registered", || near.drivers.count() > 0).await;
+            driver.fault(rpc, 1, Fault::ActsLate(5 * SECOND));
+            let crash_during = async |what: Rpc| {
+                if rpc == what {
+                    stage.until("it to be under way", || driver.count(rpc) == 1).await;
+                    stage.crash::<VolumeManager>().await;
+                    actor.address().tell(desired_of(std::slice::from_ref(&pod))).unwrap();
+                }
+            };
+            let mount = || ask(&actor, MountVolumes { pod: pod.clone() }, 300 * SECOND);
+            if matches!(rpc, Rpc::NodeStageVolume | Rpc::NodePublishVolume) {
+                let (lost, ()) = futures::join!(mount(), crash_during(rpc));
+                lost.unwrap_err();
+            }
+            let volumes = mount().await.unwrap().unwrap();
+            assert_eq!(volumes.host_paths, [("data".to_owned(), format!("{}/{place}", directory()))].into());
+            // What the driver has not said to be done is asked for again: no mount tells.
+            let expected = |at: Rpc| if rpc == at { 2 } else { 1 };
+            let expected = [Rpc::NodeStageVolume, Rpc::NodePublishVolume].map(expected);
+            let counts = [Rpc::NodeStageVolume, Rpc::NodePublishVolume].map(|rpc| driver.count(rpc));
+            assert_eq!(counts, expected, "{rpc} {mode}");
+
+            let undo = || ask(&actor, UnmountVolumes { pod: pod.pod_ref.clone() }, 300 * SECOND);
+            if rpc == Rpc::NodeUnpublishVolume {
+                let (lost, ()) = futures::join!(undo(), crash_during(rpc));
+                lost.unwrap_err();
+            }
+            undo().await.unwrap().unwrap();
+            crash_during(Rpc::NodeUnstageVolume).await;
+            actor.address().tell(desired_of(&[])).unwrap();
+            let notes = "/var/lib/kubelet/plugins";
+            stage
+                .until("nothing to be left", || {
+                    let held = driver.held();
+                    held.staged.is_empty()
+                        && held.published.is_empty()
+                        && stage.fakes.disk.files_below(notes).is_empty()
+                })
+                .await;
+            assert_eq!(driver.broken_rules(), Vec::<String>::new());
+            assert_eq!(stage.fakes.disk.mounts().len(), 0);
+            assert_eq!(stage.fakes.disk.files_below("/sys/block"), [].into(), "every loop device is free");
+        });
+    }
 }

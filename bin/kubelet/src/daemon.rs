@@ -9,10 +9,12 @@ use std::time::Duration;
 use actix_rt::{Arbiter, System};
 use anyhow::{Context, anyhow};
 use bridge_cri::{CriClient, Deadlines, Endpoints, PidfdWatcher, Runtime};
+use bridge_csi::CsiConnector;
+use bridge_csi::plugins::{RegistrarClient, SocketDirectory};
 use bridge_http::manifest_url::{ManifestUrl, NetManifestUrl};
 use bridge_http::probes::NetProber;
 use bridge_io::clock::{Clock, SystemClock};
-use bridge_io::{Io, IoRuntime};
+use bridge_io::{Io, IoRuntime, Lane};
 use bridge_kube::RestMetrics;
 use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
@@ -33,7 +35,7 @@ use crate::config::validation::Host;
 use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wait::wait;
-use crate::wiring::{self, Bridge, IdentityLost, Node, Places, Settings};
+use crate::wiring::{self, Bridge, IdentityLost, Node, Places, PluginPorts, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start};
 
 /// The threads for sockets; blocking calls have threads of their own.
@@ -113,7 +115,9 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let bridge = bridge(loaded, &io, clock, runtime, driver, &calls)?;
     wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
-    let rules = settings::node_rules(loaded, cgroups, ContainerFacts::of_this_machine(cgroups));
+    let facts = ContainerFacts::of_this_machine(cgroups);
+    settings.volumes.selinux = settings::selinux(loaded, &facts);
+    let rules = settings::node_rules(loaded, cgroups, facts);
     settings.worker.rules = Arc::new(rules);
     if let Some(change) = hooks.settings {
         change(&mut settings);
@@ -267,6 +271,7 @@ fn bridge(
         DiskDockerConfigs::new(layout.root(), working.as_deref(), home.as_deref(), handle.clone());
     let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
+    let plugins_registry = layout.data_dir("plugins_registry");
     let sockets = Arc::new(bridge_serve::System::new(io.clone()));
     Ok(Bridge {
         listeners: sockets.clone(),
@@ -288,6 +293,11 @@ fn bridge(
         prober: Arc::new(NetProber::new(handle.clone())),
         cgroups: Arc::new(SystemCgroups::detect(names, handle.clone())?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),
+        plugins: PluginPorts {
+            sockets: Arc::new(SocketDirectory::new(Lane::new("Plugins", handle.clone()), plugins_registry)),
+            registrar: Arc::new(RegistrarClient::new(io.clone())),
+            drivers: Arc::new(CsiConnector::new(io.clone(), bridge_csi::Deadlines::default())),
+        },
         addresses: Arc::new(ThisHost::new(handle)),
         cluster,
         serving: serving::tls(loaded, &node, &io, clock.clone(), pair)?,

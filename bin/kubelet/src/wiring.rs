@@ -29,6 +29,7 @@ mod volume_manager;
 use std::sync::Arc;
 
 use bridge_cri::{CriMetrics, Operations};
+use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher, Plugins};
 use bridge_metrics::Registry;
 use supervision::{Tree, TreeCollector};
 
@@ -37,7 +38,8 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{
-    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, Places, ServerSettings, Settings,
+    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, Places, PluginPorts, ServerSettings,
+    Settings,
 };
 
 /// The parts from which each subsystem's `wire` takes its actor's dependencies.
@@ -50,6 +52,7 @@ struct Wiring<'a> {
     bridge: &'a Bridge,
     settings: &'a Settings,
     operations: Arc<Operations>,
+    plugins: Arc<dyn Plugins>,
     actors: Actors,
 }
 
@@ -75,6 +78,7 @@ pub fn wire(
         bridge,
         settings,
         operations: operations(bridge, registry)?,
+        plugins: plugins(bridge, registry)?,
         actors: seats.actors(),
     };
     quarantine::tell_of_quarantine(tree, wiring.actors.status.address(), wiring.actors.events.address());
@@ -86,12 +90,12 @@ pub fn wire(
     if let Some((status, lease)) = seats.node {
         node_status::wire(&wiring, status, lease)?;
     }
-    pod_manager::wire(&wiring, seats.manager)?;
+    let rejections = pod_manager::wire(&wiring, seats.manager)?;
     pod_worker::wire(&wiring, seats.pool)?;
     pleg::wire(&wiring, seats.pleg)?;
     status_manager::wire(&wiring, seats.status)?;
     probe_manager::wire(&wiring, seats.probes)?;
-    volume_manager::wire(&wiring, seats.volumes)?;
+    volume_manager::wire(&wiring, seats.volumes, rejections)?;
     image_manager::wire(&wiring, seats.images)?;
     resource_manager::wire(&wiring, seats.resources)?;
     object_cache::wire(&wiring, seats.objects);
@@ -102,6 +106,17 @@ pub fn wire(
     event_recorder::wire(&wiring, seats.events)?;
     node_api::wire(&wiring, seats.api)?;
     Ok(Node::of(&wiring))
+}
+
+/// The watch for plugins, of the kind that VolumeManager follows.
+fn plugins(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<dyn Plugins>> {
+    let metrics = PluginMetrics::new()?;
+    for collector in metrics.collectors() {
+        registry.register(collector)?;
+    }
+    let ports = &bridge.plugins;
+    let registrar = ports.registrar.clone();
+    Ok(Arc::new(PluginWatcher::start(&bridge.io, &*ports.sockets, registrar, [PluginKind::Csi], metrics)))
 }
 
 /// The runtime's operations, with every call counted.

@@ -8,6 +8,7 @@
 pub mod clock;
 mod offload;
 mod runtime;
+pub mod watch;
 
-pub use offload::{LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};
+pub use offload::{Keys, LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};

@@ -276,15 +276,16 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NotRun> 
 }
 
 /// The keys of work that runs or waits: one piece of work at a time has a key, in the order of asking.
-#[derive(Clone, Default)]
-struct Keys(Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>);
+#[derive(Clone, Debug, Default)]
+pub struct Keys(Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>);
 
 impl Keys {
     fn locked(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn turn(&self, key: String) -> Turn {
+    /// Waits for the key, in the order in which it was asked for.
+    pub async fn turn(&self, key: String) -> Turn {
         let line = self.locked().entry(key).or_default().clone();
         Turn { keys: self.clone(), held: Some(line.lock_owned().await) }
     }

@@ -14,7 +14,7 @@ use crate::offload::{LANE_THREADS_MAX, Lane, NotRun};
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most lanes of blocking calls in the bridge, each with threads of its own.
-const LANES_MAX: usize = 28;
+const LANES_MAX: usize = 36;
 /// Threads for blocking calls (file systems, `fsync`), started when they are needed: enough for all lanes at once, so
 /// that work with a place in its lane never waits for a thread.
 const BLOCKING_THREADS_MAX: usize = LANES_MAX * LANE_THREADS_MAX;

@@ -37,5 +37,6 @@ pub use limits::RateLimit;
 pub use metrics::{HostMetrics, RestMetrics};
 pub use object::{Object, Said, Unreadable};
 pub use ports::{
-    CertificateRequests, Events, Follow, Leases, MirrorObjects, NodeObject, PodObjects, PodStatuses, Tokens,
+    CertificateRequests, ClaimStatuses, CsiNodes, Events, Follow, Leases, MirrorObjects, NodeObject,
+    PodObjects, PodStatuses, Tokens, VolumeObjects,
 };

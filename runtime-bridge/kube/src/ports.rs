@@ -34,8 +34,11 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
+};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 
 use super::api::{ApiClient, Delete, Patch, Reply, Select};
 use super::follow::Followed;
@@ -150,6 +153,51 @@ ports! {
         fn patch(namespace: Option<&str>, name: &str, patch: &Patch) -> Reply<Event> {
             api.patch(namespace, name, patch)
         }
+    }
+
+    /// Claims and the volumes behind them; for VolumeManager.
+    ///
+    /// # Errors
+    /// The API server's answer, or that no answer came in time.
+    VolumeObjects(api) {
+        /// Reads a claim.
+        fn claim(namespace: &str, name: &str) -> Reply<PersistentVolumeClaim> {
+            api.get(Some(namespace), name)
+        }
+        /// Reads a PersistentVolume.
+        fn volume(name: &str) -> Reply<PersistentVolume> { api.get(None, name) }
+        /// Reads what a CSI driver says of itself.
+        fn csi_driver(name: &str) -> Reply<CSIDriver> { api.get(None, name) }
+        /// Reads whether a volume is attached to a node.
+        fn attachment(name: &str) -> Reply<VolumeAttachment> { api.get(None, name) }
+        /// Reads a Secret that a volume of a CSI driver names.
+        fn secret(namespace: &str, name: &str) -> Reply<Secret> { api.get(Some(namespace), name) }
+    }
+
+    /// The status of claims, in which the node tells that it has made a volume larger; for VolumeManager.
+    ///
+    /// # Errors
+    /// The API server's answer, or that no answer came in time.
+    ClaimStatuses(api) {
+        /// Changes the status of a claim.
+        fn patch_status(namespace: &str, name: &str, patch: &Patch) -> Reply<PersistentVolumeClaim> {
+            api.patch_status(Some(namespace), name, patch)
+        }
+    }
+
+    /// The node's CSINode, which lists the CSI drivers that are registered here; for VolumeManager.
+    ///
+    /// # Errors
+    /// The API server's answer, or that no answer came in time.
+    CsiNodes(api) {
+        /// Reads a CSINode.
+        fn get(name: &str) -> Reply<CSINode> { api.get(None, name) }
+        /// Creates a CSINode.
+        fn create(csi_node: &CSINode) -> Reply<CSINode> { api.create(csi_node) }
+        /// Replaces a CSINode; its `resourceVersion` must be current.
+        fn replace(csi_node: &CSINode) -> Reply<CSINode> { api.replace(csi_node) }
+        /// Deletes a CSINode.
+        fn delete(name: &str, how: &Delete) -> Reply<()> { api.delete::<CSINode>(None, name, how) }
     }
 
     /// Tokens of service accounts; for ObjectCache.

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+
+use crate::beneath::open_beneath;
 
 /// The disk usage of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,9 @@ pub struct DiskUsage {
     pub inodes: u64,
 }
 
+/// How directories are opened.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Bytes per block of `st_blocks`, independent of the file system's block size.
 const BLOCK_BYTES: u64 = 512;
 /// The longest relative path from an open directory; a deeper directory is opened itself, since the kernel accepts no
@@ -136,7 +141,7 @@ impl Waiting {
 
 /// Measures a directory with everything below it; `None` if it does not exist.
 pub(crate) fn tree(root: &Path, budget: &mut Budget) -> Option<DiskUsage> {
-    let top = open(CWD, root, ResolveFlags::empty())?;
+    let top = open(root)?;
     let mut count = Count::default();
     count.add(&rustix::fs::fstat(&top).ok()?);
     let place = Rc::new(Place { open: Rc::new(top), opened: 1, way: PathBuf::new() });
@@ -187,13 +192,12 @@ fn content(
 }
 
 fn enter(at: &OwnedFd, way: &Path) -> Option<OwnedFd> {
-    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    open(at.as_fd(), way, within)
+    open_beneath(at, way, DIRECTORY, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV).ok()
 }
 
 /// Measures the files directly in a directory; `None` if it does not exist.
 pub(crate) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
-    let opened = open(CWD, dir, ResolveFlags::empty())?;
+    let opened = open(dir)?;
     let mut count = Count::default();
     each(&opened, budget, |_, stat| {
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -203,9 +207,8 @@ pub(crate) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     Some(count.usage)
 }
 
-fn open(at: impl AsFd, path: &Path, resolve: ResolveFlags) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(at, path, flags, Mode::empty(), resolve).ok()
+fn open(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, DIRECTORY, Mode::empty()).ok()
 }
 
 /// Calls `seen` for each entry; returns whether the budget sufficed for all.
@@ -260,12 +263,12 @@ mod tests {
     #[test]
     fn nothing_hides_in_the_depth_or_behind_a_name_that_is_no_text() {
         let dir = tempfile::tempdir().unwrap();
-        let mut at = open(CWD, dir.path(), ResolveFlags::empty()).unwrap();
+        let mut at = open(dir.path()).unwrap();
         let deep = "d".repeat(250);
         for _ in 0..40 {
             rustix::fs::mkdirat(&at, deep.as_str(), Mode::RWXU).unwrap();
             rustix::fs::mkdirat(&at, c"\xff\xfe", Mode::RWXU).unwrap();
-            at = open(&at, Path::new(&deep), ResolveFlags::empty()).unwrap();
+            at = enter(&at, Path::new(&deep)).unwrap();
         }
         let flags = OFlags::CREATE | OFlags::WRONLY;
         let file = rustix::fs::openat(&at, "hidden", flags, Mode::RWXU).unwrap();

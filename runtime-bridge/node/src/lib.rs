@@ -3,6 +3,7 @@
 // The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
+mod beneath;
 pub mod cgroups;
 pub mod checkpoint;
 mod du;

@@ -31,13 +31,30 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/resource-manager/", &["Cgroups"]),
     ("actors/stats-provider/", &["Stats", "UsageReads"]),
     ("actors/status-manager/", &["CheckpointStore", "Clock", "PodStatuses"]),
-    ("actors/volume-manager/", &["Clock", "Mounts", "PodDirs"]),
+    (
+        "actors/volume-manager/",
+        &[
+            "ClaimStatuses",
+            "Clock",
+            "CsiNodes",
+            "DriverRegistry",
+            "Mounts",
+            "NodeVolumes",
+            "Plugins",
+            "PodDirs",
+            "VolumeFigures",
+            "VolumeObjects",
+        ],
+    ),
 ];
 
 /// A port that writes what has one writer, and that writer.
 const WRITERS: &[(&str, &str)] = &[
     ("Cgroups", "actors/resource-manager/"),
     ("CertificateRequests", "actors/certificate-manager/"),
+    ("ClaimStatuses", "actors/volume-manager/"),
+    ("CsiNodes", "actors/volume-manager/"),
+    ("DriverRegistry", "actors/volume-manager/"),
     ("Events", "actors/event-recorder/"),
     ("Images", "actors/image-manager/"),
     ("Leases", "actors/node-status/src/lease/"),
@@ -45,6 +62,7 @@ const WRITERS: &[(&str, &str)] = &[
     ("MirrorObjects", "actors/pod-manager/"),
     ("Mounts", "actors/volume-manager/"),
     ("NodeObject", "actors/node-status/"),
+    ("NodeVolumes", "actors/volume-manager/"),
     ("PodLifecycle", "actors/pod-worker/"),
     ("PodStatuses", "actors/status-manager/"),
     ("RuntimeConfiguration", "actors/node-status/"),

@@ -93,9 +93,18 @@ pub fn desired_pods(count: usize) -> DesiredPods {
 
 /// The fact that these are desired, and no others: newer than every such fact before.
 pub fn desired_of(pods: &[Arc<DesiredPod>]) -> DesiredPodsChanged {
+    snapshot_of(pods, true)
+}
+
+/// The fact that these are desired while a source has not been heard, so that there may be others.
+pub fn desired_so_far(pods: &[Arc<DesiredPod>]) -> DesiredPodsChanged {
+    snapshot_of(pods, false)
+}
+
+fn snapshot_of(pods: &[Arc<DesiredPod>], complete: bool) -> DesiredPodsChanged {
     static WRITERS: AtomicU64 = AtomicU64::new(1);
     let pods = pods.iter().map(|pod| (pod.pod_ref.uid.clone(), pod.clone()));
-    DesiredPodsChanged(pod_set::snapshot(WRITERS.fetch_add(1, Ordering::Relaxed), pods, true))
+    DesiredPodsChanged(pod_set::snapshot(WRITERS.fetch_add(1, Ordering::Relaxed), pods, complete))
 }
 
 fn second(number: i64) -> Timestamp {

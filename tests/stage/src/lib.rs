@@ -10,6 +10,7 @@
 )]
 
 mod alone;
+mod csi;
 mod facts;
 mod fakes;
 mod neighbour;
@@ -18,9 +19,10 @@ mod sandbox;
 mod sinks;
 
 pub use alone::{Stage, alone, ask};
+pub use csi::driver_on;
 pub use facts::{
-    IMAGE, api_pod, desired, desired_of, desired_pods, observed, pod, pods, prepare, report, reported,
-    runtime_pod, runtime_well, uid,
+    IMAGE, api_pod, desired, desired_of, desired_pods, desired_so_far, observed, pod, pods, prepare, report,
+    reported, runtime_pod, runtime_well, uid,
 };
 pub use fakes::{Fakes, Ran, START_SECOND};
 pub use neighbour::Neighbour;

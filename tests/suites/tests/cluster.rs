@@ -7,10 +7,12 @@
 //! (`UNDERSTUDY_CONTROL_PLANE_DIR`, `UNDERSTUDY_ADMIN_KUBECONFIG`) and `KUBECTL`, which else is looked for in `PATH` and
 //! in the cache directory (`UNDERSTUDY_CACHE`). Without them everything is skipped, which fails instead where `CI` is set
 //! and `UNDERSTUDY_REQUIRE_CLUSTER=1`. Without kubectl the cases of [`kubectl`] are skipped: [`protocol`] asks for logs and
-//! commands as kubectl does, and nothing forwards a port.
+//! commands as kubectl does, and nothing forwards a port. The cases of `hostpath` run where kubernetes-csi's hostpath driver
+//! and node-driver-registrar are (`CSI_HOSTPATH`, `CSI_REGISTRAR`, or the cache directory).
 //!
 //! A kubelet takes every pod of its runtime to be its own, so only one may run at a time. The cases of [`pods`],
 //! [`protocol`] and [`kubectl`] share one and run in parallel; those of [`alone`] each start their own, one after another.
+//! `UNDERSTUDY_GROUPS` names the groups of cases that are run, so that two control planes can share them.
 
 // The suite stands outside the actors: it measures a real kubelet in wall time.
 #![allow(
@@ -79,6 +81,9 @@ pub type Alone = fn(&Arc<Setting>);
 const SIDE_BY_SIDE: usize = 6;
 
 fn main() -> ExitCode {
+    if let Some(code) = csi_driver::asked() {
+        return code;
+    }
     let arguments = Arguments::from_args();
     let setting = Setting::from_variables().map(Arc::new);
     let with_kubectl = setting.clone().and_then(|found| found.kubectl().map(drop).map(|()| found));
@@ -93,6 +98,9 @@ fn main() -> ExitCode {
         ("protocol", protocol::ALL.to_vec(), &setting),
         ("kubectl", kubectl::all(), &with_kubectl),
     ] {
+        if !is_wanted(group) {
+            continue;
+        }
         trials.extend(cases.into_iter().map(|(name, case)| {
             let shared = Arc::clone(&shared);
             trial(group, name, setting, move |setting| {
@@ -108,12 +116,30 @@ fn main() -> ExitCode {
     drop(shared);
 
     let one_by_one = Arguments { test_threads: Some(1), ..arguments };
-    let trials = alone::ALL.iter().map(|(name, case)| {
-        let case = *case;
-        trial("alone", name, &setting, move |setting| case(&setting))
+    // They are looked for, never built; another driver is tested where they are not there.
+    let absent = |reason| Missing { reason, fails: false };
+    let with_hostpath = setting
+        .clone()
+        .and_then(|found| csi_driver::hostpath::Programs::find().map_err(absent).map(|_| found));
+    let groups = [
+        ("alone", alone::ALL, &setting),
+        ("volumes", alone::VOLUMES, &setting),
+        ("hostpath", alone::WITH_HOSTPATH, &with_hostpath),
+    ];
+    let groups = groups.into_iter().filter(|(group, ..)| is_wanted(group));
+    let trials = groups.flat_map(|(group, cases, setting)| {
+        cases.iter().map(move |(name, case)| {
+            let case = *case;
+            trial(group, name, setting, move |setting| case(&setting))
+        })
     });
     well &= run(&one_by_one, trials.collect());
     cases::conclude(well)
+}
+
+/// Whether a group is among those of `UNDERSTUDY_GROUPS`, separated by blanks; without it all are run.
+fn is_wanted(group: &str) -> bool {
+    std::env::var("UNDERSTUDY_GROUPS").map_or(true, |groups| groups.split(' ').any(|wanted| wanted == group))
 }
 
 fn trial(

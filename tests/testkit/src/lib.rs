@@ -11,4 +11,4 @@ pub mod mortal;
 pub mod node;
 pub mod process;
 
-pub use stage::{Random, Recorder, Sandbox, recorder, sandbox};
+pub use stage::{Random, Recorder, Sandbox, driver_on, recorder, sandbox};

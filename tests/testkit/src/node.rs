@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::fake::{FakeRuntime, RegistryImage};
+use bridge_csi::fake::FakePlugins;
 use bridge_http::manifest_url::{FakeManifestUrl, ManifestUrl};
 use bridge_http::probes::FakeProber;
 use bridge_io::Io;
@@ -69,6 +70,8 @@ pub struct World {
     pub usage: FakeUsage,
     /// The machine's addresses.
     pub addresses: FakeHostAddresses,
+    /// The plugins that register, and the CSI drivers behind them.
+    pub plugins: FakePlugins,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
     /// The cluster's API server; `None` for a kubelet on its own.
@@ -102,6 +105,7 @@ impl World {
             cgroups: FakeCgroups::new(CgroupVersion::V2, names),
             stats: FakeStats::default(),
             addresses: FakeHostAddresses::default(),
+            plugins: FakePlugins::default(),
             url: None,
             resolv_conf: None,
             listeners: FakeListeners::default(),
@@ -158,6 +162,11 @@ impl World {
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
             pull_records: Arc::new(FakePullRecords::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
+            plugins: wiring::PluginPorts {
+                sockets: Arc::new(self.plugins.clone()),
+                registrar: Arc::new(self.plugins.clone()),
+                drivers: Arc::new(self.plugins.clone()),
+            },
             addresses: Arc::new(self.addresses.clone()),
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
@@ -260,12 +269,12 @@ pub fn settings() -> Settings {
         logs: log_manager::LogRotation::default(),
         eviction: hard(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
         stats: stats_provider::StatsConfig::default(),
-        volume_figures: Some(Duration::from_secs(60)),
         pleg: pleg::PlegConfig::default(),
         api: node_api::NodeApiConfig::default(),
         server: kubelet::wiring::ServerSettings::default(),
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
+        volumes: volume_manager::VolumeSettings::default(),
         restart_rules: Default::default(),
         ready_to_start_condition: true,
         membership: None,

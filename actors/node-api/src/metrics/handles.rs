@@ -113,6 +113,7 @@ impl ApiMetrics {
         main.register(Box::new(self.in_flight.clone()))?;
         main.register(Box::new(self.certificates.clone()))?;
         super::logs::describe(main);
+        super::volumes::describe(main);
         slis.register(Box::new(self.health.clone()))?;
         slis.register(Box::new(self.checks.clone()))?;
         for page in [probes, slis] {

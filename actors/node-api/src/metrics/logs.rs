@@ -37,7 +37,7 @@ pub(crate) fn logs_of_pods(pods: &[PodStats]) -> Option<MetricFamily> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "metrics are floating-point numbers")]
-fn float(count: u64) -> f64 {
+pub(super) fn float(count: u64) -> f64 {
     count as f64
 }
 

@@ -4,7 +4,9 @@ mod handles;
 mod logs;
 mod paths;
 mod requests;
+mod volumes;
 
 pub use handles::{ApiMetrics, Registries};
 pub(crate) use logs::logs_of_pods;
 pub(crate) use requests::{Server, counted};
+pub(crate) use volumes::volumes_of_pods;

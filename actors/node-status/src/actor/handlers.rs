@@ -1,7 +1,7 @@
 //! The handlers of NodeStatus's messages.
 
 use actix::Handler;
-use messages::facts::{OtherVolumesObserved, PressureObserved, RuntimeObserved};
+use messages::facts::{CsiDriversObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved};
 use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
 use supervision::{Ctx, ReplyLater, reply_later};
 
@@ -34,6 +34,16 @@ impl Handler<OtherVolumesObserved> for NodeStatus {
     fn handle(&mut self, volumes: OtherVolumesObserved, ctx: &mut Ctx<Self>) {
         if self.volumes.as_ref() != Some(&volumes) {
             self.volumes = Some(volumes);
+            self.update(ctx);
+        }
+    }
+}
+
+impl Handler<CsiDriversObserved> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, drivers: CsiDriversObserved, ctx: &mut Ctx<Self>) {
+        if self.drivers != drivers {
+            self.drivers = drivers;
             self.update(ctx);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use k8s_openapi::api::core::v1::PodSpec;
+use pod_rules::node_selector;
 
 /// Whether the node has every label of `nodeSelector` and matches one term of the required node affinity, if
 /// there are any.
@@ -11,38 +12,7 @@ pub(super) fn fits(spec: &PodSpec, node: &str, labels: &BTreeMap<String, String>
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =
         affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected
-        && required.is_none_or(|required| {
-            required.node_selector_terms.iter().any(|term| fits_term(term, node, labels))
-        })
-}
-
-/// A term without expressions and fields matches no node.
-fn fits_term(term: &NodeSelectorTerm, node: &str, labels: &BTreeMap<String, String>) -> bool {
-    let expressions = || term.match_expressions.iter().flatten();
-    let fields = || term.match_fields.iter().flatten();
-    let field = |key: &str| (key == "metadata.name").then_some(node);
-    let asks = expressions().next().is_some() || fields().next().is_some();
-    asks && expressions().all(|wanted| holds(wanted, labels.get(&wanted.key).map(String::as_str)))
-        && fields().all(|wanted| holds(wanted, field(&wanted.key)))
-}
-
-fn holds(wanted: &NodeSelectorRequirement, found: Option<&str>) -> bool {
-    let values = wanted.values.as_deref().unwrap_or_default();
-    let listed = || found.is_some_and(|found| values.iter().any(|value| value == found));
-    let compared = || {
-        let bound: i64 = values.first()?.parse().ok()?;
-        Some(found?.parse::<i64>().ok()?.cmp(&bound))
-    };
-    match wanted.operator.as_str() {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => found.is_some(),
-        "DoesNotExist" => found.is_none(),
-        "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
-        "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
-        _ => false,
-    }
+    selected && required.is_none_or(|required| node_selector::fits(required, node, labels))
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.securityContext.seccompProfile", YES),
     ("spec.securityContext.appArmorProfile", YES),
     ("spec.securityContext.seLinuxOptions", YES),
+    ("spec.securityContext.seLinuxChangePolicy", YES),
     ("spec.securityContext.sysctls", YES),
     // A static pod has no service account, hence no token to mount; of pods of the API server the API server has done what
     // it says.
@@ -185,7 +186,19 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.runtimeClassName", YES),
     ("spec.volumes.secret", YES),
     ("spec.volumes.configMap", YES),
+    // What CSI drivers have replaced.
+    ("spec.volumes.awsElasticBlockStore", YES),
+    ("spec.volumes.azureDisk", YES),
+    ("spec.volumes.azureFile", YES),
+    ("spec.volumes.cinder", YES),
+    ("spec.volumes.csi", YES),
     ("spec.volumes.downwardAPI", YES),
+    ("spec.volumes.ephemeral", YES),
+    ("spec.volumes.gcePersistentDisk", YES),
+    ("spec.volumes.gitRepo", YES),
+    ("spec.volumes.persistentVolumeClaim", YES),
+    ("spec.volumes.portworxVolume", YES),
+    ("spec.volumes.vsphereVolume", YES),
     // The API server adds a projected volume with the service account's token.
     ("spec.volumes.projected", WITHIN),
     ("spec.volumes.projected.defaultMode", YES),
@@ -197,8 +210,12 @@ const API_POD: &[(&str, Rule)] = &[
 ];
 
 /// Fields that only containers of the API server's pods may have.
-const API_CONTAINER: &[(&str, Rule)] =
-    &[("envFrom", YES), ("env.valueFrom.secretKeyRef", YES), ("env.valueFrom.configMapKeyRef", YES)];
+const API_CONTAINER: &[(&str, Rule)] = &[
+    ("envFrom", YES),
+    ("volumeDevices", YES),
+    ("env.valueFrom.secretKeyRef", YES),
+    ("env.valueFrom.configMapKeyRef", YES),
+];
 
 impl Supported {
     /// The fields that this version supports in static pods.

@@ -35,11 +35,6 @@ fn every_other_field_is_reported() {
         ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
         ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
         (
-            "/securityContext/seLinuxChangePolicy",
-            json!("Recursive"),
-            "spec.securityContext.seLinuxChangePolicy",
-        ),
-        (
             "/volumes/0/emptyDir",
             json!({"medium": "HugePages", "sizeLimit": "1Mi"}),
             "spec.volumes[0].emptyDir.sizeLimit",
@@ -47,6 +42,12 @@ fn every_other_field_is_reported() {
         ("/volumes/0/configMap", json!({"name": "c"}), "spec.volumes[0].configMap"),
         ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
         ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
+        ("/volumes/0/rbd", json!({"monitors": ["m"], "image": "i"}), "spec.volumes[0].rbd"),
+        (
+            "/volumes/0/persistentVolumeClaim",
+            json!({"claimName": "c"}),
+            "spec.volumes[0].persistentVolumeClaim",
+        ),
         ("/volumes/0/image", json!({"reference": "s"}), "spec.volumes[0].image"),
         (
             "/initContainers/1/resources",
@@ -72,6 +73,25 @@ fn every_other_field_is_reported() {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         spec.pointer_mut(parent).unwrap()[name] = value.clone();
         assert_eq!(found(&spec), [expected], "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn claims_devices_and_volumes_of_drivers_are_for_pods_of_the_api_server() {
+    let claim = json!({"claimName": "c"});
+    let template = json!({"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}});
+    for (source, value) in [
+        ("persistentVolumeClaim", claim),
+        ("ephemeral", template),
+        ("csi", json!({"driver": "disk.example"})),
+        ("awsElasticBlockStore", json!({"volumeID": "vol-1"})),
+    ] {
+        let mut spec = base();
+        spec["volumes"] = json!([{"name": "v", source: value}]);
+        spec["containers"][0]["volumeDevices"] = json!([{"name": "v", "devicePath": "/dev/x"}]);
+        assert_eq!(found_by(&spec, &Supported::for_api_pods()), Vec::<String>::new(), "{source}");
+        let of_static = ["spec.containers[0].volumeDevices".to_owned(), format!("spec.volumes[0].{source}")];
+        assert_eq!(found(&spec), of_static);
     }
 }
 

@@ -15,6 +15,17 @@ pub enum ConfigError {
         /// The container's name.
         container: String,
     },
+    /// A device names a volume that is not there.
+    #[error("cannot find volume {volume:?} to pass into container {container:?}")]
+    DeviceMissing {
+        /// The volume's name in the spec.
+        volume: String,
+        /// The container's name.
+        container: String,
+    },
+    /// The path of a device is not absolute.
+    #[error("error DevicePath `{0}` must be an absolute path")]
+    RelativeDevicePath(String),
     /// A mount has a propagation that does not exist.
     #[error("invalid MountPropagation mode: {0:?}")]
     InvalidPropagation(String),

@@ -1,5 +1,6 @@
 //! The configuration of a container for the runtime (rows 5.7, 5.14, 5.16, 11.3, 11.7).
 
+mod devices;
 mod error;
 mod mounts;
 mod oom;
@@ -23,6 +24,7 @@ use crate::env::Variables;
 use crate::hash::{container_hash, hash_text};
 use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
+use crate::security_groups;
 
 pub use self::mounts::{sub_paths, wants_recursive_read_only};
 pub use error::ConfigError;
@@ -34,7 +36,7 @@ pub struct ContainerSetting<'a> {
     pub attempt: u32,
     /// The container's image on the node.
     pub image: &'a PresentImage,
-    /// The paths of the pod's volumes on the host.
+    /// The paths of the pod's volumes on the host, and the groups that have access to them.
     pub volumes: &'a MountedVolumes,
     /// The container's final environment.
     pub environment: &'a [(String, String)],
@@ -66,8 +68,11 @@ pub fn container_config(
     setting: &ContainerSetting<'_>,
 ) -> Result<ContainerConfig, ConfigError> {
     let mounts = mounts::mounts(pod, container, setting)?;
+    let devices = devices::devices(pod, container, setting)?;
     security::verify_non_root(pod, pod_ref, container, setting.image)?;
-    let security = security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
+    let mut security =
+        security::security_context(pod, container, setting.image, setting.target, setting.rules)?;
+    security_groups::add(&mut security.supplemental_groups, &setting.volumes.groups);
     let environment = setting.environment;
     let variables = Variables::new(environment);
     let too_long = |error| ConfigError::TooLong { container: container.name.clone(), error };
@@ -88,6 +93,7 @@ pub fn container_config(
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
+        devices,
         labels,
         annotations: annotations(pod, container, setting.attempt),
         log_path: Layout::container_log_path(&container.name, setting.attempt),
@@ -137,7 +143,7 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
 mod tests {
     use bridge_cri::wire::{MountPropagation, NamespaceMode, Signal};
     use k8s_openapi::api::core::v1::{
-        ContainerPort, EnvVar, EphemeralContainer, Lifecycle, SecurityContext, VolumeMount,
+        ContainerPort, EnvVar, EphemeralContainer, Lifecycle, SecurityContext, VolumeDevice, VolumeMount,
     };
 
     use super::*;
@@ -165,8 +171,11 @@ mod tests {
     ) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes {
-            host_paths: [("v".to_owned(), "/host/v".to_owned()), ("h".to_owned(), "/host/h".to_owned())]
+            host_paths: [("v", "/host/v"), ("h", "/host/h"), ("k", "/host/k")]
+                .map(|(name, path)| (name.to_owned(), path.to_owned()))
                 .into(),
+            groups: [7, 1234].into(),
+            keep_labels: ["k".to_owned()].into(),
         };
         let environment: Vec<(String, String)> = container
             .env
@@ -273,13 +282,61 @@ mod tests {
     }
 
     #[test]
+    fn block_devices_are_given_by_their_links() {
+        let device = |name: &str, path: &str| VolumeDevice { name: name.into(), device_path: path.into() };
+        let mut c = container("c");
+        c.volume_devices = Some(vec![device("v", "/dev/xvda"), device("h", "/dev/xvdb")]);
+        let mut pod = pod("Always", vec![], vec![c.clone()]);
+        let claim =
+            serde_json::json!([{"name": "h", "persistentVolumeClaim": {"claimName": "x", "readOnly": true}}]);
+        pod.spec.as_mut().expect("spec").volumes = serde_json::from_value(claim).expect("volumes");
+        let config = config_of(&pod, &c, None).expect("valid");
+        let given = |at: usize| {
+            let device = &config.devices[at];
+            (device.container_path.as_str(), device.host_path.as_str(), device.permissions.as_str())
+        };
+        assert_eq!((given(0), given(1)), (("/dev/xvda", "/host/v", "mrw"), ("/dev/xvdb", "/host/h", "r")));
+        let mounts = config.mounts.iter().map(|mount| mount.container_path.as_str());
+        assert_eq!(mounts.collect::<Vec<_>>(), ["/etc/hosts"], "a device is no mount");
+        let mut error = |wrong| {
+            c.volume_devices = Some(vec![wrong]);
+            config_of(&pod, &c, None).expect_err("it cannot be had").to_string()
+        };
+        let [missing, relative] = [device("x", "/dev/x"), device("v", "dev/x")].map(&mut error);
+        assert_eq!(missing, "cannot find volume \"x\" to pass into container \"c\"");
+        assert_eq!(relative, "error DevicePath `dev/x` must be an absolute path");
+    }
+
+    #[test]
+    fn a_claim_may_be_read_only_and_its_groups_have_access() {
+        let mut c = container("c");
+        c.volume_mounts = Some(vec![mount("h", "/h"), mount("v", "/v")]);
+        let mut pod = pod("Always", vec![], vec![c.clone()]);
+        let volumes = serde_json::json!([
+            {"name": "h", "persistentVolumeClaim": {"claimName": "x", "readOnly": true}},
+            {"name": "v", "persistentVolumeClaim": {"claimName": "y"}},
+        ]);
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.volumes = serde_json::from_value(volumes).expect("volumes");
+        spec.security_context =
+            serde_json::from_value(serde_json::json!({"supplementalGroups": [7]})).expect("a context");
+        let config = config_of(&pod, &c, None).expect("valid");
+        assert!(config.mounts[0].readonly, "the claim is asked for read-only");
+        assert!(!config.mounts[1].readonly);
+        let groups = config.linux.and_then(|linux| linux.security_context).expect("set").supplemental_groups;
+        assert_eq!(groups, [7, 1234], "each group once");
+    }
+
+    #[test]
     fn with_selinux_all_but_the_hosts_own_is_labelled() {
         let mut c = container("c");
-        c.volume_mounts = Some(vec![mount("v", "/v"), mount("v", "/part"), mount("h", "/h")]);
+        c.volume_mounts =
+            Some(vec![mount("v", "/v"), mount("v", "/part"), mount("h", "/h"), mount("k", "/k")]);
         c.termination_message_path = Some("/log".into());
         let mut pod = pod("Always", vec![], vec![c.clone()]);
         let volumes = serde_json::json!([
-            {"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/host/h"}}
+            {"name": "v", "emptyDir": {}}, {"name": "h", "hostPath": {"path": "/host/h"}},
+            {"name": "k", "persistentVolumeClaim": {"claimName": "k"}},
         ]);
         pod.spec.as_mut().expect("spec").volumes = serde_json::from_value(volumes).expect("volumes");
         let labelled = |selinux| -> Vec<(String, bool)> {
@@ -287,7 +344,14 @@ mod tests {
             let config = config_by(&rules, &pod, &c, None).expect("valid");
             config.mounts.into_iter().map(|mount| (mount.container_path, mount.selinux_relabel)).collect()
         };
-        let expected = [("/v", true), ("/part", true), ("/h", false), ("/etc/hosts", true), ("/log", true)];
+        let expected = [
+            ("/v", true),
+            ("/part", true),
+            ("/h", false),
+            ("/k", false),
+            ("/etc/hosts", true),
+            ("/log", true),
+        ];
         assert_eq!(labelled(true), expected.map(|(path, yes)| (path.to_owned(), yes)));
         assert!(labelled(false).iter().all(|(_, yes)| !yes), "nobody could");
     }

@@ -1,7 +1,7 @@
 //! A container's mounts (rows 10.20, 10.21, 10.22, 10.29).
 
 use bridge_cri::wire::{Mount, MountPropagation};
-use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use messages::volume_manager::{MountedVolumes, Subpath};
 use pod_rules::volumes;
 
@@ -83,17 +83,10 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-/// Whether the volume shows objects: then it is mounted read-only, whatever the container's spec says.
-fn shows_objects(pod: &Pod, volume: &str) -> bool {
+/// The volume of this name in the pod's spec.
+fn volume_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Volume> {
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.any(|one| one.name == volume && volumes::shows_objects(one))
-}
-
-/// Whether the volume is a path of the host, which keeps its SELinux labels. All other volumes are the
-/// kubelet's own.
-fn is_of_host(pod: &Pod, volume: &str) -> bool {
-    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.any(|one| one.name == volume && one.host_path.is_some())
+    volumes.find(|volume| volume.name == name)
 }
 
 fn volume_mount(
@@ -110,14 +103,17 @@ fn volume_mount(
         Some("Bidirectional") => MountPropagation::PropagationBidirectional,
         Some(other) => return Err(ConfigError::InvalidPropagation(other.to_owned())),
     };
+    let volume = volume_of(pod, &mount.name);
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
         host_path: setting.sub_paths.get(&index).unwrap_or(host_path).clone(),
-        readonly: mount.read_only.unwrap_or(false) || shows_objects(pod, &mount.name),
+        readonly: mount.read_only.unwrap_or(false) || volume.is_some_and(volumes::is_read_only),
         recursive_read_only: recursive_read_only(mount, setting.recursive_read_only)
             .map_err(ConfigError::RecursiveReadOnly)?,
         propagation: propagation.into(),
-        selinux_relabel: setting.rules.selinux && !is_of_host(pod, &mount.name),
+        selinux_relabel: setting.rules.selinux
+            && !volume.is_some_and(volumes::keeps_labels)
+            && !setting.volumes.keep_labels.contains(&mount.name),
         ..Mount::default()
     })
 }
@@ -178,7 +174,7 @@ mod tests {
     }
 
     fn volumes() -> MountedVolumes {
-        MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into() }
+        MountedVolumes { host_paths: [("v".to_owned(), "/host/v".to_owned())].into(), ..Default::default() }
     }
 
     #[test]
@@ -200,7 +196,7 @@ mod tests {
         let steps = "unable to provision SubPath `a/..`: must not contain '..'";
         assert_eq!(of(expression("a/$(UP)")), Err(steps.into()));
         assert_eq!(of(path("/a")), Err("error SubPath `/a` must not be an absolute path".into()));
-        let nameless = MountedVolumes { host_paths: Default::default() };
+        let nameless = MountedVolumes::default();
         let error = sub_paths(&mounting(path("a")), &environment, &nameless).expect_err("no volume");
         assert_eq!(error.to_string(), "cannot find volume \"v\" to mount into container \"c\"");
     }

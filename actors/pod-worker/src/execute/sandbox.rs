@@ -87,7 +87,7 @@ async fn volumes(
         .and_then(|spec| spec.volumes.as_ref())
         .is_some_and(|volumes| !volumes.is_empty());
     if !has_volumes {
-        return Ok(Arc::new(MountedVolumes { host_paths: BTreeMap::new() }));
+        return Ok(Arc::new(MountedVolumes::default()));
     }
     let _step = exec.step("MountVolumes".to_owned()).await;
     // VolumeManager records the events about what went wrong.

@@ -1,8 +1,10 @@
 //! The handlers of VolumeManager's messages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use actix::MessageResult;
+use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPodsChanged};
 use messages::object_cache::PodObjectsChanged;
@@ -11,13 +13,30 @@ use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, Unmoun
 use pod_set::Taken;
 use supervision::{Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
-use super::{MountAnswer, MountAsker, UnmountAnswer, VolumeManager};
+use super::{MountAnswer, MountAsker, Timer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
 use crate::{execute, plan};
+
+/// The first look for directories of pods that are gone comes so soon after every source has been heard.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 type SubpathsAnswer = Result<BTreeMap<usize, String>, VolumeError>;
 
 impl VolumeManager {
+    /// Whether the volumes behind the pod's claims, once they are mounted, are looked at, too: one is shown anew from time to
+    /// time, or it is not known of volumes of an earlier run whether they are.
+    pub(super) fn with_claims(&self, uid: &PodUid, pod: &Pod) -> bool {
+        let is_known = self.renewals_known.contains(uid);
+        let has_them = self.mounted.contains_key(uid) || plan::runs(pod);
+        has_them && plan::may_renew(pod) && (!is_known || self.deps.backends.devices.renews_any(uid))
+    }
+
+    /// Whether the pod has volumes that may have to grow: a claim tells so.
+    pub(super) fn may_grow(&self, uid: &PodUid, pod: &Pod) -> bool {
+        let has_them = self.mounted.contains_key(uid) || plan::runs(pod);
+        has_them && self.deps.backends.claim_statuses.is_some() && plan::has_claims(pod)
+    }
+
     /// The pod is another than it was before, if it was desired.
     fn note_desired(&mut self, uid: &PodUid, before: Option<&DesiredPod>, ctx: &mut Ctx<Self>) {
         self.forget_ended(uid, ctx);
@@ -48,6 +67,10 @@ impl actix::Handler<DesiredPodsChanged> for VolumeManager {
                 let uids: BTreeSet<PodUid> = self.desired.uids().chain(&self.ended).cloned().collect();
                 for uid in &uids {
                     ctx.for_pod(uid, |ctx| self.note_desired(uid, before.get(uid).map(AsRef::as_ref), ctx));
+                }
+                if !before.is_complete() && self.desired.is_complete() {
+                    // What earlier kubelets have left of pods that are gone can be told now.
+                    ctx.set_timer(Timer::Sweep, FIRST_LOOK);
                 }
                 if !before.is_known() {
                     // A fresh incarnation has missed changes.
@@ -85,6 +108,7 @@ impl actix::Handler<UnmountVolumes> for VolumeManager {
 
     fn handle(&mut self, ask: UnmountVolumes, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
+        self.deps.backends.attachments.give_up(&ask.pod.uid);
         self.ask(ask.pod.uid, Kind::Unmount, MountAsker::Unmount(reply), ctx);
         later
     }

@@ -22,7 +22,7 @@ impl VolumeManager {
             return;
         }
         let mut missing = BTreeMap::new();
-        let (mut told, at) = (self.measurements.known(), self.deps.clock.now());
+        let (mut told, at) = (self.measurements.known(), self.deps.backends.clock.now());
         // Of pods that have not been measured yet, or of which nothing is known to be mounted yet, it is told which figures are
         // missing.
         let unknown = self
@@ -62,7 +62,7 @@ impl VolumeManager {
     }
 
     fn measured(&mut self, uid: &PodUid, measured: Usages, ctx: &mut Ctx<Self>) {
-        let at = self.deps.clock.now();
+        let at = self.deps.backends.clock.now();
         let stats = self.desired.get(uid).map(|desired| measure::stats(&desired.pod, measured, at));
         let answered = self.measurements.ended(uid, stats.unwrap_or_default(), self.origin.elapsed());
         if !answered.is_empty() {

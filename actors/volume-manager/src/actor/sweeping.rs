@@ -1,35 +1,60 @@
 //! Directories of pods that are gone, and volumes of other kubelets' plugins.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use messages::PodUid;
 use messages::event_recorder::EventObject;
+use messages::facts::OtherVolumesObserved;
 use supervision::Ctx;
 
 use super::{MountAsker, Timer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
-use crate::orphans::KnownPods;
+use crate::orphans::{KeepReason, KnownPods, SweepPolicy};
 use crate::sweep::{self, Looked};
-use crate::{execute, others};
+use crate::{others, unmount};
 
 impl VolumeManager {
     /// Looks for volumes of other kubelets' plugins, and tells the watchers at every look, also when nothing
     /// has changed.
     pub(super) fn look_for_others(&mut self, ctx: &mut Ctx<Self>) {
         if self.deps.others_watchers.is_empty() {
+            // Without a cluster nothing is attached.
+            self.undone.clear();
+            self.undone_parts.clear();
             return;
         }
-        let look = execute::other_volumes(self.deps.backends.clone(), None);
-        ctx.effect("look for volumes of others", None, look, |actor, found, _| match found {
+        let look = unmount::found_volumes(self.deps.backends.clone(), None);
+        let undone = std::mem::take(&mut self.undone);
+        let parts = std::mem::take(&mut self.undone_parts);
+        ctx.effect("look for volumes of others", None, look, move |actor, found, _| match found {
             Ok(found) => {
-                let observed = others::observed(&found);
-                for watcher in &actor.deps.others_watchers {
-                    // Lost: it is told again after the next look.
-                    watcher.tell_level(observed.clone());
+                let is_gone = |uid: &PodUid| !actor.asked_for.contains_key(uid);
+                let gone = undone.into_iter().filter(is_gone).collect();
+                actor.deps.backends.attachments.forget(&gone);
+                for (uid, name) in &parts {
+                    actor.deps.backends.attachments.forget_one(uid, name);
                 }
+                actor.found = Some(others::observed(&found));
+                actor.tell_volumes();
             }
-            Err(error) => tracing::warn!(%error, "Cannot tell which volumes other kubelets have left"),
+            Err(error) => {
+                actor.undone.extend(undone);
+                actor.undone_parts.extend(parts);
+                tracing::warn!(%error, "Cannot tell which volumes other kubelets have left");
+            }
         });
+    }
+
+    /// Tells the watchers which volumes are in use. Before the first look nothing is told: a volume of an earlier kubelet would
+    /// be missing.
+    pub(super) fn tell_volumes(&self) {
+        let Some(found) = &self.found else { return };
+        let own = Arc::new(self.deps.backends.attachments.names());
+        for watcher in &self.deps.others_watchers {
+            // Lost: it is told again after the next look.
+            watcher.tell_level(OtherVolumesObserved { own: own.clone(), ..found.clone() });
+        }
     }
 
     /// Looks for orphaned directories, once every source has been heard.
@@ -44,7 +69,6 @@ impl VolumeManager {
     }
 
     fn looked(&mut self, looked: &Looked, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         let uids = || self.desired.uids().chain(self.desired.unread_uids()).cloned().collect();
         let desired: Option<BTreeSet<PodUid>> = self.desired.is_complete().then(uids);
         let asked_for = self.asked_for.keys().chain(self.operations.keys()).cloned().collect();
@@ -56,6 +80,9 @@ impl VolumeManager {
         };
         let pods_dir = self.deps.backends.pod_dirs.layout().pods();
         let verdicts = self.orphans.judge(&looked.unknown, &pods_dir, known, self.origin.elapsed());
+        let waits = verdicts.values().any(|verdict| *verdict == Err(KeepReason::Recent));
+        let SweepPolicy { every, quiet } = self.deps.sweep;
+        ctx.set_timer(Timer::Sweep, if waits { quiet.min(every) } else { every });
         self.stuck.retain(|uid| looked.unknown.contains(uid));
         let orphans: Vec<PodUid> =
             verdicts.into_iter().filter(|(_, verdict)| verdict.is_ok()).map(|(uid, _)| uid).collect();

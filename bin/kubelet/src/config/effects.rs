@@ -17,12 +17,14 @@ pub enum Effect {
     NotYet,
     /// The same as [`Effect::NotYet`], and upstream acts on it even at its default.
     NotYetByDefault,
+    /// The default works; any other value has no effect yet.
+    DefaultAlone,
 }
 
 impl Effect {
     /// Whether the setting has no effect yet.
     pub fn is_missing(self) -> bool {
-        matches!(self, Self::NotYet | Self::NotYetByDefault)
+        matches!(self, Self::NotYet | Self::NotYetByDefault | Self::DefaultAlone)
     }
 }
 
@@ -36,7 +38,7 @@ pub struct Missing {
 }
 
 /// The fields of `config` without effect yet: those that are in `named` or differ from `baseline`, and those with a
-/// default on which upstream acts.
+/// default on which upstream acts. A field whose default works is named only if it has another value.
 pub fn missing(
     config: &KubeletConfiguration,
     baseline: &KubeletConfiguration,
@@ -45,7 +47,8 @@ pub fn missing(
     let (ours, theirs) = (config.to_object(), baseline.to_object());
     let mut missing = Missing::default();
     for row in KubeletConfiguration::rows().filter(|row| row.effect.is_missing()) {
-        if named.contains(row.name) || ours.get(row.name) != theirs.get(row.name) {
+        let is_named = named.contains(row.name) && row.effect != Effect::DefaultAlone;
+        if is_named || ours.get(row.name) != theirs.get(row.name) {
             missing.set.push(row.name);
         } else if row.effect == Effect::NotYetByDefault {
             missing.by_default.push(row.name);

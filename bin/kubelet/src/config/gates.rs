@@ -54,6 +54,7 @@ const ALL_BETA: &str = "AllBeta";
 
 /// The gates that this program acts on; a test compares them with the sources.
 const EFFECTIVE: &[&str] = &[
+    "CSIVolumeHealth",
     "ContainerRestartRules",
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",
@@ -67,6 +68,7 @@ const EFFECTIVE: &[&str] = &[
     "ReduceDefaultCrashLoopBackOffDecay",
     "RestartAllContainersOnContainerExits",
     "RotateKubeletServerCertificate",
+    "SELinuxMount",
 ];
 
 /// The state of every gate.

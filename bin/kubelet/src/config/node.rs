@@ -33,7 +33,7 @@ section! {
         /// Whether the node registers itself.
         "registerNode" register_node: bool = Pointer(true), Used;
         /// Whether the controller manager, not the kubelet, attaches volumes.
-        "enableControllerAttachDetach" enable_controller_attach_detach: bool = Pointer(true), Used;
+        "enableControllerAttachDetach" enable_controller_attach_detach: bool = Pointer(true), DefaultAlone;
         /// Directory of FlexVolume plugins.
         "volumePluginDir" volume_plugin_dir: String =
             Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), NotYet;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pod_rules::label_syntax::{label_value_errors, qualified_name_errors};
 use pod_rules::taints;
 use pod_spec::resources::is_huge_pages;
 
@@ -10,7 +11,7 @@ use super::kind::{FlagKind, parse_bool};
 use crate::config::Quantity;
 use crate::config::node::Taint;
 use crate::config::resources::MemoryReservation;
-use crate::config::validation::{label_value_errors, qualified_name_errors, quoted};
+use crate::config::validation::quoted;
 
 /// Taints: `key=value:effect,…`.
 pub(super) struct Taints;

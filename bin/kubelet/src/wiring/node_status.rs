@@ -55,7 +55,7 @@ pub(super) fn wire(
 
 /// The receivers of the Node. PodManager, which admits pods, gets it before PodSources, which lists them.
 pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
-    vec![actors.manager.address(), actors.sources.address()]
+    vec![actors.manager.address(), actors.sources.address(), actors.volumes.address()]
 }
 
 /// The actors that put the node's addresses into pods.

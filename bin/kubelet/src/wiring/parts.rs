@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::{ExitWatcher, Runtime};
+use bridge_csi::Connect;
+use bridge_csi::plugins::{PluginSockets, Registrar};
 use bridge_http::manifest_url::ManifestUrl;
 use bridge_http::probes::Prober;
 use bridge_io::Io;
@@ -77,6 +79,8 @@ pub struct Bridge {
     pub resolv_conf: Option<pod_worker::ReadResolvConf>,
     /// The machine's addresses.
     pub addresses: Arc<dyn HostAddresses>,
+    /// The plugins that register with the kubelet, and the CSI drivers among them.
+    pub plugins: PluginPorts,
     /// The cluster that the node is a member of; `None` if it stands alone.
     pub cluster: Option<Cluster>,
     /// The HTTPS server's side of TLS; `None` without such a server.
@@ -85,6 +89,17 @@ pub struct Bridge {
     pub certificates: Vec<ManagedCertificate>,
     /// Where CertificateManager reports that the kubelet must end for want of an identity.
     pub lost: IdentityLost,
+}
+
+/// The ways to plugins.
+#[derive(Clone)]
+pub struct PluginPorts {
+    /// The sockets by which plugins register.
+    pub sockets: Arc<dyn PluginSockets>,
+    /// Asks plugins what they are, and tells them whether they are registered.
+    pub registrar: Arc<dyn Registrar>,
+    /// The ways to CSI drivers.
+    pub drivers: Arc<dyn Connect>,
 }
 
 impl Bridge {
@@ -155,8 +170,8 @@ pub struct Settings {
     pub eviction: EvictionConfig,
     /// What is told about usage.
     pub stats: StatsConfig,
-    /// For how long figures of volumes are good; `None` if volumes are not measured.
-    pub volume_figures: Option<Duration>,
+    /// Volumes.
+    pub volumes: volume_manager::VolumeSettings,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.

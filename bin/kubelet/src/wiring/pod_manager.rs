@@ -2,14 +2,17 @@
 
 use messages::facts::Source;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use prometheus::IntCounterVec;
 use supervision::Seated;
 
 use super::{Bridge, Settings, Wiring};
 
-pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus::Result<()> {
+/// Returns the counts of the pods that were refused, for other subsystems that refuse pods.
+pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus::Result<IntCounterVec> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = PodManagerMetrics::new()?;
     metrics.register(wiring.registry)?;
+    let rejections = metrics.rejections();
     let deps = PodManagerDeps {
         config: PodManagerConfig { sources: sources(bridge, settings), node: settings.admission.clone() },
         observers: vec![
@@ -36,7 +39,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
         metrics,
     };
     seat.start(&wiring.places.actors, move || PodManager::new(deps.clone()));
-    Ok(())
+    Ok(rejections)
 }
 
 /// The configured sources, all of which have to be heard before a pod's absence means its removal.

@@ -1,13 +1,21 @@
 //! Wires VolumeManager, which mounts the volumes of pods.
 
+use std::sync::Arc;
+
+use bridge_csi::{CsiMetrics, Drivers};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
+use prometheus::IntCounterVec;
 use supervision::{Seated, Supervised};
-use volume_manager::{Backends, Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics};
+use volume_manager::{Backends, Csi, Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 use super::Wiring;
 
-pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> prometheus::Result<()> {
+pub(super) fn wire(
+    wiring: &Wiring<'_>,
+    seat: Seated<VolumeManager>,
+    rejections: IntCounterVec,
+) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = VolumeMetrics::new();
     metrics.register(wiring.registry)?;
@@ -16,6 +24,10 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
+            events: actors.events.address(),
+            volume_objects: bridge.cluster_api().map(|api| api as _),
+            claim_statuses: bridge.cluster_api().map(|api| api as _),
+            clock: bridge.clock.clone(),
             objects: Objects {
                 secrets: actors.objects.asked(),
                 config_maps: actors.objects.asked(),
@@ -23,18 +35,45 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<VolumeManager>) -> promethe
                 in_cluster: bridge.cluster.is_some(),
                 node: settings.node_resources.clone(),
             },
+            csi: csi(wiring)?,
+            devices: Default::default(),
+            attachments: Default::default(),
+            selinux: settings.volumes.selinux.clone(),
         },
         sweep: settings.sweep,
-        figures_for: settings.volume_figures,
-        clock: bridge.clock.clone(),
         others_watchers: actors.node.iter().map(Supervised::address).collect(),
+        driver_watchers: actors.node.iter().map(Supervised::address).collect(),
+        resend_node: actors.resend_node(),
+        waiters: actors.pool.address(),
+        evict: actors.pool.address(),
         events: actors.events.address(),
         held_pods: actors.pleg.asked(),
         resend_desired: actors.manager.address(),
         metrics,
+        rejections: Some(rejections),
+        settings: settings.volumes.clone(),
     };
     seat.start(&wiring.places.actors, move || VolumeManager::new(deps.clone()));
     Ok(())
+}
+
+/// CSI drivers, which register below the kubelet's directory.
+fn csi(wiring: &Wiring<'_>) -> prometheus::Result<Csi> {
+    let Wiring { bridge, settings, .. } = wiring;
+    let metrics = CsiMetrics::new()?;
+    for collector in metrics.collectors() {
+        wiring.registry.register(collector)?;
+    }
+    let drivers = Arc::new(Drivers::new(bridge.plugins.drivers.clone(), bridge.io.clone(), metrics));
+    Ok(Csi {
+        node: settings.node.clone(),
+        plugins: wiring.plugins.clone(),
+        registry: drivers.clone(),
+        volumes: drivers.clone(),
+        figures: drivers,
+        tells_health: settings.volumes.tells_health,
+        csi_nodes: bridge.cluster_api().map(|api| api as _),
+    })
 }
 
 /// The bytes of memory that pods may use: the bound of tmpfs volumes without a size of their own.

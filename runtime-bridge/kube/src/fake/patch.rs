@@ -19,9 +19,8 @@ fn rule(kind: &str, parent: &str, field: &str) -> ListRule {
     match (kind, parent, field) {
         (_, "metadata", "ownerReferences") => Keyed("uid"),
         (_, "metadata", "finalizers") | ("Node", "spec", "podCIDRs") => Set,
-        ("Pod" | "Node" | "Service", "status", "conditions") | ("Node", "status", "addresses") => {
-            Keyed("type")
-        }
+        ("Pod" | "Node" | "Service" | "PersistentVolumeClaim", "status", "conditions")
+        | ("Node", "status", "addresses") => Keyed("type"),
         ("Pod", "status", "podIPs" | "hostIPs") | ("Pod", "spec", "hostAliases") => Keyed("ip"),
         ("Pod", "status", "resourceClaimStatuses") => Keyed("name"),
         (
@@ -248,8 +247,9 @@ mod tests {
                            {"type": "C", "status": "True"}]}});
         let new = json!({"status": {"conditions": [
             {"type": "A", "status": "False"}, {"type": "C", "status": "True"}]}});
-        assert_eq!(patched("Node", old.clone(), patch.clone()), new);
-        assert_eq!(patched("Pod", old, patch), new);
+        for kind in ["Node", "Pod", "PersistentVolumeClaim"] {
+            assert_eq!(patched(kind, old.clone(), patch.clone()), new);
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The fake's own tests: scripted faults, on a paused clock. Its behaviour in common with a real server is tested in
 //! `api_contract`.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use serde_json::json;
 
 use super::*;
+use crate::{ClaimStatuses, CsiNodes, Delete, VolumeObjects};
 use bridge_io::clock::FakeClock;
 
 fn fake() -> (FakeApi, ApiClient) {
@@ -100,4 +103,91 @@ async fn a_call_that_never_had_a_place_casts_no_doubt_on_the_server() {
     let (hung, ()) = tokio::join!(lane.get::<Node>(None, "n"), waiting);
     assert!(hung.unwrap_err().message.contains("no answer within 30 s"));
     assert!(fake.redials() > 0, "the server had that one");
+}
+
+fn of<K: Object>(mut object: Value, name: &str) -> K {
+    object["metadata"]["name"] = name.into();
+    typed(&object)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_its_volume_and_what_its_driver_needs_are_read() {
+    let (fake, api) = fake();
+    let claim = json!({"metadata": {"namespace": "web"}, "spec": {"volumeName": "v"}});
+    fake.put::<PersistentVolumeClaim>(&of(claim, "c"));
+    let source = json!({"csi": {"driver": "d", "volumeHandle": "h"}});
+    fake.put::<PersistentVolume>(&of(json!({"spec": source, "status": {"phase": "Bound"}}), "v"));
+    fake.put::<CSIDriver>(&of(json!({"spec": {"attachRequired": true}}), "d"));
+    let attachment = json!({
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
+        "status": {"attached": true, "attachmentMetadata": {"lun": "7"}},
+    });
+    fake.put::<VolumeAttachment>(&of(attachment, "a"));
+    fake.put::<Secret>(&of(json!({"metadata": {"namespace": "web"}}), "s"));
+
+    let objects: &dyn VolumeObjects = &api;
+    let claim = objects.claim("web", "c").await.unwrap();
+    assert_eq!(claim.spec.unwrap().volume_name.as_deref(), Some("v"));
+    let volume = objects.volume("v").await.unwrap();
+    assert_eq!(volume.spec.unwrap().csi.unwrap().volume_handle, "h");
+    assert_eq!(volume.status.unwrap().phase.as_deref(), Some("Bound"));
+    assert_eq!(objects.csi_driver("d").await.unwrap().spec.attach_required, Some(true));
+    let status = objects.attachment("a").await.unwrap().status.unwrap();
+    assert_eq!((status.attached, &*status.attachment_metadata.unwrap()["lun"]), (true, "7"));
+    assert!(objects.secret("web", "s").await.is_ok());
+    for (namespace, name) in [("web", "v"), ("default", "c")] {
+        let missing = objects.claim(namespace, name).await.unwrap_err();
+        assert!(missing.is_not_found(), "{missing}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_claim_is_changed_and_its_spec_is_not() {
+    let (fake, api) = fake();
+    let claim = json!({
+        "metadata": {"name": "c", "namespace": "web"},
+        "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+        "status": {"capacity": {"storage": "1Gi"}, "conditions": [{"type": "Resizing", "status": "True"}]},
+    });
+    fake.put::<PersistentVolumeClaim>(&typed(&claim));
+    let statuses: &dyn ClaimStatuses = &api;
+    let change = json!({
+        "spec": {"resources": {"requests": {"storage": "9Gi"}}},
+        "status": {"conditions": [{"type": "NodeResizeError", "status": "True"}]},
+    });
+    let changed = statuses.patch_status("web", "c", &Patch::Strategic(change)).await.unwrap();
+    let types = |claim: PersistentVolumeClaim| {
+        let conditions = claim.status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.into_iter().map(|condition| condition.type_).collect::<Vec<_>>()
+    };
+    assert_eq!(changed.spec.clone().unwrap().resources.unwrap().requests.unwrap()["storage"].0, "2Gi");
+    assert_eq!(types(changed), ["Resizing", "NodeResizeError"]);
+    let finished = json!({"status": {"capacity": {"storage": "2Gi"}, "conditions": []}});
+    let changed = statuses.patch_status("web", "c", &Patch::Merge(finished)).await.unwrap();
+    assert_eq!(changed.status.clone().unwrap().capacity.unwrap()["storage"].0, "2Gi");
+    assert_eq!(types(changed), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_csi_node_is_replaced_only_as_it_is_now() {
+    let (fake, api) = fake();
+    let nodes: &dyn CsiNodes = &api;
+    let with = |before: &CSINode, driver: &str| {
+        let mut csi_node = serde_json::to_value(before).unwrap();
+        csi_node["metadata"]["name"] = "n".into();
+        csi_node["spec"] = json!({"drivers": [{"name": driver, "nodeID": "i"}]});
+        typed::<CSINode>(&csi_node)
+    };
+    assert!(nodes.get("n").await.unwrap_err().is_not_found());
+    let first = nodes.create(&with(&CSINode::default(), "a")).await.unwrap();
+    assert!(nodes.create(&with(&CSINode::default(), "a")).await.unwrap_err().is_already_exists());
+    nodes.replace(&with(&first, "b")).await.unwrap();
+    let late = nodes.replace(&with(&first, "c")).await.unwrap_err();
+    assert!(late.is_conflict(), "{late}");
+    assert_eq!(nodes.get("n").await.unwrap().spec.drivers[0].name, "b");
+    let other = Delete { uid: Some("other".to_owned()), ..Delete::default() };
+    assert!(nodes.delete("n", &other).await.is_err());
+    let own = Delete { uid: first.metadata.uid, ..Delete::default() };
+    nodes.delete("n", &own).await.unwrap();
+    assert!(fake.get::<CSINode>(None, "n").is_none());
 }

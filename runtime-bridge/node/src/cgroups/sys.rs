@@ -78,7 +78,7 @@ impl SystemCgroups {
     /// The same as [`SystemCgroups::detect`].
     pub(crate) fn mounted() -> Result<(CgroupVersion, Vec<Hierarchy>), CgroupError> {
         let mounts = mountinfo::read().map_err(failed("list the mounts of", Path::new("/sys/fs/cgroup")))?;
-        detect::hierarchies(&mounts).ok_or(CgroupError::NotMounted)
+        detect::hierarchies(&mounts.all()).ok_or(CgroupError::NotMounted)
     }
 
     /// Uses these hierarchies, on a machine with pages of these sizes, without systemd.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::SelinuxLabels;
 use crate::cgroups::CgroupVersion;
 use crate::mounts::{MountPoint, mountinfo};
 
@@ -17,6 +18,8 @@ pub struct ContainerFacts {
     pub thermal_paths: Vec<String>,
     /// Whether SELinux is on and this process is subject to it.
     pub selinux: bool,
+    /// The labels of containers; `None` where SELinux is not on, or its policy does not tell.
+    pub selinux_labels: Option<SelinuxLabels>,
 }
 
 impl ContainerFacts {
@@ -34,11 +37,13 @@ impl ContainerFacts {
             CgroupVersion::V2 => own_cgroup(&read(root, "proc/self/cgroup"))
                 .map(|cgroup| format!("sys/fs/cgroup{cgroup}/memory.swap.max")),
         };
+        let selinux = selinux(&read(root, "proc/self/mountinfo"), &read(root, "proc/self/attr/current"));
         Self {
             swap_controller: swap.is_some_and(|file| root.join(file).exists()),
             huge_page_sizes: huge_page_sizes(&root.join("sys/kernel/mm/hugepages")),
             thermal_paths: thermal_paths(root),
-            selinux: selinux(&read(root, "proc/self/mountinfo"), &read(root, "proc/self/attr/current")),
+            selinux,
+            selinux_labels: if selinux { SelinuxLabels::below(root) } else { None },
         }
     }
 }
@@ -89,10 +94,11 @@ fn cpu_list(text: &str) -> Vec<u16> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
+    /// A machine's root directory with these files.
+    pub(crate) fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
@@ -129,6 +135,22 @@ mod tests {
         assert!(!selinux(mounted, "kernel\0"));
         assert!(!selinux(&mounted.replace(" rw,", " ro,"), "system_u:system_r:kubelet_t:s0\0"));
         assert!(!selinux("", "unconfined\n"));
+    }
+
+    #[test]
+    fn a_machine_with_selinux_tells_the_labels_of_containers() {
+        let contexts = "process = \"u:r:p_t:s0\"\nfile = \"u:object_r:f_t:s0\"\n";
+        let mounted = "30 28 0:7 / /sys/fs/selinux rw,relatime shared:19 - selinuxfs selinuxfs rw\n";
+        let mut files = vec![
+            ("usr/share/containers/selinux/contexts", contexts),
+            ("proc/self/attr/current", "system_u:system_r:kubelet_t:s0"),
+        ];
+        let off = ContainerFacts::below(machine(&files).path(), CgroupVersion::V2);
+        assert_eq!((off.selinux, off.selinux_labels), (false, None), "it is installed and not on");
+        files.push(("proc/self/mountinfo", mounted));
+        let on = ContainerFacts::below(machine(&files).path(), CgroupVersion::V2);
+        let labels = on.selinux_labels.expect("the policy tells");
+        assert_eq!(labels.of_files(None, Some("s0:c7")).as_deref(), Some("u:object_r:f_t:s0:c7"));
     }
 
     #[test]

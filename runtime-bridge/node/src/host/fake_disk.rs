@@ -25,6 +25,7 @@ struct State {
     failures: Vec<Failure>,
     hangs: Option<String>,
     hung: BTreeSet<PathBuf>,
+    slow: Option<std::time::Duration>,
     swap: SwapFacts,
 }
 
@@ -65,6 +66,11 @@ impl FakeDisk {
             times,
             reason: reason.to_owned(),
         });
+    }
+
+    /// From now on the answer of every operation takes so long; `None` for at once. What is done is done before.
+    pub fn set_slow(&self, slow: Option<std::time::Duration>) {
+        self.locked().slow = slow;
     }
 
     /// Makes the next call of the trait method `operation` hang: its change is made, and its answer does not come. All
@@ -178,6 +184,18 @@ impl FakeDisk {
         below.map(|(at, content)| (at.to_path_buf(), content.clone())).collect()
     }
 
+    /// Every path below a directory, sorted.
+    pub fn paths_below(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
+        let path = path.as_ref();
+        let state = self.locked();
+        let from = state.nodes.range(path.to_path_buf()..);
+        from.map(|(at, _)| at)
+            .take_while(|at| at.starts_with(path))
+            .filter(|at| *at != path)
+            .cloned()
+            .collect()
+    }
+
     /// The mounts, in the order in which they were made.
     pub fn mounts(&self) -> Vec<MountPoint> {
         self.locked().mounts.clone()
@@ -217,25 +235,26 @@ impl FakeDisk {
         Some(failure.reason.clone())
     }
 
-    /// The answer of an operation on `path`: at once, unless a call on that path hangs.
+    /// The answer of an operation on `path`: at once, unless the disk is slow or a call on that path hangs.
     pub(crate) fn answer<T: Send + 'static>(
         &self,
         operation: &str,
         path: &Path,
         done: T,
     ) -> BoxFuture<'static, T> {
-        let hangs = {
+        let (hangs, slow) = {
             let mut state = self.locked();
             if state.hangs.take_if(|hangs| hangs == operation).is_some() {
                 state.hung.insert(path.to_path_buf());
             }
-            state.hung.contains(path)
+            (state.hung.contains(path), state.slow)
         };
-        if !hangs {
+        if !hangs && slow.is_none() {
             return std::future::ready(done).boxed();
         }
         let (disk, path) = (self.clone(), path.to_path_buf());
         async move {
+            tokio::time::sleep(slow.unwrap_or_default()).await;
             let mut changes = disk.changes();
             while disk.locked().hung.contains(&path) && changes.changed().await.is_ok() {}
             done

@@ -15,6 +15,7 @@ mod own_use;
 mod pod_dirs;
 mod pull_records;
 pub(crate) mod remove_tree;
+mod selinux;
 mod static_files;
 
 #[cfg(any(test, feature = "fake"))]
@@ -52,6 +53,7 @@ pub use pull_records::{
     Decide, DiskPullRecords, PullRecords, PullRecordsError, RecordChange, RecordFile, RecordKind,
 };
 pub use remove_tree::RemoveTreeError;
+pub use selinux::SelinuxLabels;
 #[cfg(any(test, feature = "fake"))]
 pub use static_files::FakeStaticFiles;
 pub use static_files::{

@@ -3,12 +3,13 @@
 //! removed.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::beneath::mount_of;
 use crate::mounts::mountinfo;
 
 /// The most directories that are open at the same time; deeper ones are moved up first.
@@ -64,8 +65,8 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), RemoveTreeError> {
         path: path.clone(),
         reason: error.to_string(),
     })?;
-    if let Some(mount) = mountinfo::at_or_below(&mounts, path).next() {
-        return Err(RemoveTreeError::MountInside { path: path.clone(), mount: mount.path.clone() });
+    if let Some(mount) = mounts.at_or_below(path).next() {
+        return Err(RemoveTreeError::MountInside { path: path.clone(), mount: mount.path });
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(failed("remove", path)(Errno::INVAL));
@@ -188,12 +189,10 @@ fn open_on_same_mount(dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve) {
-        // Kernels before 5.6, and sandboxes without the call. Comparing devices misses bind mounts within one file
-        // system, which the check of mountinfo has found before.
+        // Kernels before 5.6, and sandboxes without the call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let child = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-            let device = |fd: &OwnedFd| rustix::fs::fstat(fd.as_fd()).map(|stat| stat.st_dev);
-            if device(&child)? != device(dir)? {
+            if mount_of(&child)? != mount_of(dir)? {
                 return Err(Errno::XDEV);
             }
             Ok(child)

@@ -191,7 +191,7 @@ fn publish(volume: &Path, root: &OwnedFd, projection: &Projection) -> Result<(),
         match projection.group {
             Some(gid) => {
                 let group = VolumeGroup { gid, read_only: true, change: GroupChange::Always };
-                ownership::set_group(volume, group)
+                ownership::set_group(volume, group, &Default::default())
             }
             None => Ok(()),
         }
@@ -234,8 +234,10 @@ fn new_directory(root: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
 }
 
 fn write(directory: &OwnedFd, projection: &Projection) -> io::Result<()> {
-    for (path, file) in &projection.files {
-        let path = clean(path);
+    // Of two spellings of one path the later counts.
+    let files: BTreeMap<PathBuf, &_> =
+        projection.files.iter().map(|(path, file)| (clean(path), file)).collect();
+    for (path, file) in files {
         let mut above = directory.try_clone()?;
         for part in path.parent().into_iter().flat_map(Path::iter) {
             match rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o777)) {
@@ -322,6 +324,15 @@ mod tests {
 
     fn read(volume: &Path, path: &str) -> String {
         fs::read_to_string(volume.join(path)).unwrap()
+    }
+
+    #[test]
+    fn two_spellings_of_a_path_are_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let twice = projection(&[("d//b", "1", 0o644), ("d/b", "2", 0o644)]);
+        assert!(project(dir.path(), &twice).unwrap());
+        assert_eq!(read(dir.path(), "d/b"), "2");
+        assert!(!project(dir.path(), &twice).unwrap());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 
 use super::host_path::PathVerdict;
 use super::sys::READY;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
-    VolumeFigures, VolumeGroup, atomic, check_path,
+    Done, FileKind, GroupProgress, HelperMount, HostPathType, Measure, MountError, MountPoint, Mounts,
+    Projection, SwapFacts, TmpfsOptions, VolumeFigures, VolumeGroup, atomic, check_path, fake_devices, notes,
 };
 use crate::host::{FakeDisk, RemoveTreeError};
 
@@ -16,12 +16,14 @@ use crate::host::{FakeDisk, RemoveTreeError};
 #[derive(Debug, Clone)]
 pub struct FakeMounts {
     disk: FakeDisk,
+    /// When the last change of ownership was made, by path.
+    groups: Arc<Mutex<BTreeMap<PathBuf, tokio::time::Instant>>>,
 }
 
 impl FakeMounts {
     /// Mounts on `disk`.
     pub fn new(disk: FakeDisk) -> Self {
-        Self { disk }
+        Self { disk, groups: Arc::default() }
     }
 
     fn run<T: Send + 'static>(
@@ -104,8 +106,17 @@ impl Mounts for FakeMounts {
                 .kind_followed(source)
                 .ok_or_else(|| failed("bind", source, "No such file or directory"))?;
             let there = mount_point_kind(disk, "bind at", target)?;
+            let shown = mounted_at(disk, source).unwrap_or_else(|| MountPoint {
+                path: source.to_path_buf(),
+                root: source.to_path_buf(),
+                fs_type: "ext4".into(),
+                source: "/dev/fake".into(),
+                options: Vec::new(),
+                device: (8, 1),
+                fs_options: Vec::new(),
+            });
             if let Some(mount) = mounted_at(disk, target) {
-                if mount.root != source {
+                if mount.root != shown.root {
                     return Err(already_mounted(&mount));
                 }
                 if mount.read_only() || !read_only {
@@ -117,19 +128,56 @@ impl Mounts for FakeMounts {
             }
             disk.add_mount(MountPoint {
                 path: target.to_path_buf(),
-                root: source.to_path_buf(),
-                fs_type: "ext4".into(),
-                source: "/dev/fake".into(),
                 options: vec![if read_only { "ro" } else { "rw" }.into(), "relatime".into()],
-                device: (8, 1),
+                ..shown
+            });
+            Ok(())
+        })
+    }
+
+    fn mount_by_helper(&self, target: &Path, mount: HelperMount) -> Done<()> {
+        self.run("mount_by_helper", target, |disk, target| {
+            match mounted_at(disk, target) {
+                Some(there) if there.fs_type.starts_with(&mount.fs_type) => return Ok(()),
+                Some(there) => return Err(already_mounted(&there)),
+                None => {}
+            }
+            mount_point_kind(disk, "mount at", target)?;
+            let is_bind = mount.fs_type.is_empty();
+            // What is mounted at the source is shown at the target, too.
+            if let Some(shown) = mounted_at(disk, Path::new(&mount.source)).filter(|_| is_bind) {
+                disk.add_mount(MountPoint { path: target.to_path_buf(), options: mount.options, ..shown });
+                return Ok(());
+            }
+            disk.add_mount(MountPoint {
+                path: target.to_path_buf(),
+                root: PathBuf::from(if is_bind { &mount.source } else { "/" }),
+                fs_type: if is_bind { "ext4".to_owned() } else { mount.fs_type },
+                source: mount.source,
+                options: mount.options,
+                device: (0, 102),
                 fs_options: Vec::new(),
             });
             Ok(())
         })
     }
 
+    fn format_and_mount(&self, target: &Path, mount: HelperMount) -> Done<()> {
+        self.run("format_and_mount", target, |disk, target| {
+            fake_devices::format_and_mount(disk, target, mount)
+        })
+    }
+
+    fn grow_file_system(&self, target: &Path, disk: &Path) -> Done<()> {
+        let device = disk.to_path_buf();
+        self.run("grow_file_system", target, |disk, target| fake_devices::grow(disk, target, &device))
+    }
+
     fn unmount(&self, target: &Path) -> Done<()> {
         self.run("unmount", target, |disk, target| {
+            if fake_devices::is_busy(disk, target) {
+                return Err(failed("unmount", target, "Device or resource busy"));
+            }
             disk.remove_mounts_at(target);
             Ok(())
         })
@@ -149,7 +197,20 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn make_mount_point(&self, path: &Path) -> Done<()> {
+        self.run("make_mount_point", path, |disk, path| {
+            match disk.kind(path) {
+                None => disk.mkdir(path, 0o750),
+                Some(FileKind::Directory) => {}
+                Some(_) => return Err(failed("make the mount point", path, "File exists")),
+            }
+            Ok(())
+        })
+    }
+
     fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
+        let began = tokio::time::Instant::now();
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf(), began);
         self.run("set_group", path, |disk, path| {
             // The fake disk has no owners; the changed mode shows that the call was made.
             let bits = if group.read_only { 0o2550 } else { 0o2770 };
@@ -159,6 +220,20 @@ impl Mounts for FakeMounts {
             }
             Ok(())
         })
+    }
+
+    /// A change that hangs has looked at one file.
+    fn group_progress(&self, path: &Path) -> Done<Option<GroupProgress>> {
+        let hangs = self.disk.hung().iter().any(|hung| hung == path);
+        let began = self.groups.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
+        let progress =
+            began.filter(|_| hangs).map(|began| GroupProgress { files: 1, since: began.elapsed() });
+        std::future::ready(Ok(progress)).boxed()
+    }
+
+    /// The fake disk has no owners: everything belongs to root's group.
+    fn group_of(&self, path: &Path) -> Done<u32> {
+        self.run("group_of", path, |_, _| Ok(0))
     }
 
     fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool> {
@@ -234,8 +309,80 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn read_note(&self, note: &Path) -> Done<Option<String>> {
+        self.run("read_note", note, |disk, note| match disk.kind(note) {
+            None => Ok(None),
+            Some(FileKind::File) => {
+                let text = String::from_utf8(disk.read(note).unwrap_or_default());
+                let text = text.map_err(|_| notes::unreadable(note, "stream did not contain valid UTF-8"))?;
+                if text.len() > notes::NOTE_BYTES_MAX {
+                    return Err(notes::unreadable(note, "the file is too large"));
+                }
+                Ok(Some(text))
+            }
+            Some(_) => Err(notes::unreadable(note, "it is no regular file")),
+        })
+    }
+
+    fn write_note(&self, note: &Path, text: &str) -> Done<()> {
+        self.run("write_note", note, |disk, note| {
+            note.parent().into_iter().for_each(|above| disk.mkdir(above, 0o750));
+            disk.write(note, text.as_bytes(), 0o600);
+            Ok(())
+        })
+    }
+
+    fn forget(&self, target: &Path, note: &Path) -> Done<()> {
+        let note = note.to_path_buf();
+        self.run("forget", target, |disk, target| {
+            if let Some(mount) = mounted_at(disk, target) {
+                return Err(already_mounted(&mount));
+            }
+            if !disk.children(target).is_empty() {
+                return Err(failed("remove", target, "Directory not empty"));
+            }
+            disk.remove(target);
+            disk.remove(&note);
+            let above = note.parent().filter(|above| disk.children(above).is_empty());
+            if let Some(above) = above {
+                disk.remove(above);
+            }
+            Ok(())
+        })
+    }
+
     fn remove_tree(&self, path: &Path) -> Done<()> {
         self.run("remove_tree", path, |disk, path| Ok(fake_remove_tree(disk, path)?))
+    }
+
+    fn link_device(&self, device: &Path, link: &Path) -> Done<()> {
+        self.run("link_device", link, |disk, link| fake_devices::link(disk, device, link))
+    }
+
+    fn unlink_device(&self, link: &Path) -> Done<()> {
+        self.run("unlink_device", link, fake_devices::unlink)
+    }
+
+    fn map_device(&self, device: &Path, map: &Path, link: &Path) -> Done<()> {
+        self.run("map_device", map, |disk, map| fake_devices::map(disk, device, map, link))
+    }
+
+    fn is_device_mapped(&self, map: &Path, link: &Path) -> Done<bool> {
+        self.run("is_device_mapped", map, |disk, map| Ok(fake_devices::is_mapped(disk, map, link)))
+    }
+
+    fn unmap_device(&self, map: &Path) -> Done<()> {
+        self.run("unmap_device", map, |disk, map| {
+            fake_devices::unmap(disk, map);
+            Ok(())
+        })
+    }
+
+    fn device_bytes(&self, device: &Path) -> Done<u64> {
+        self.run("device_bytes", device, |disk, device| match disk.kind_followed(device) {
+            Some(_) => Ok(CAPACITY_BYTES),
+            None => Err(failed("measure the device", device, "No such file or directory")),
+        })
     }
 
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
@@ -258,14 +405,13 @@ impl Mounts for FakeMounts {
         })
     }
 
-    fn measure(&self, path: &Path) -> Done<VolumeFigures> {
+    fn measure(&self, path: &Path, _: Measure) -> Done<VolumeFigures> {
         self.run("measure", path, |disk, path| {
             if disk.kind(path) != Some(FileKind::Directory) {
                 return Err(failed("measure", path, "No such file or directory"));
             }
-            let files = disk.files_below(path);
-            let used_bytes = files.values().map(|content| content.len() as u64).sum();
-            let inodes_used = 1 + files.len() as u64;
+            let used_bytes = disk.files_below(path).values().map(|content| content.len() as u64).sum();
+            let inodes_used = disk.paths_below(path).len() as u64;
             Ok(VolumeFigures {
                 available_bytes: CAPACITY_BYTES.saturating_sub(used_bytes),
                 capacity_bytes: CAPACITY_BYTES,
@@ -278,8 +424,9 @@ impl Mounts for FakeMounts {
     }
 }
 
-/// The bytes and inodes of every file system of the fake.
+/// The bytes of every file system of the fake.
 const CAPACITY_BYTES: u64 = 1 << 30;
+/// The inodes of every file system of the fake.
 const INODES: u64 = 1 << 16;
 
 /// Makes the layout of the real implementation; directories are numbered, since the fake has no time.
@@ -354,11 +501,15 @@ fn refuse_outside(disk: &FakeDisk, volume: &Path, sub_path: &Path) -> Result<(),
     Ok(())
 }
 
-fn mounted_at(disk: &FakeDisk, path: &Path) -> Option<MountPoint> {
+pub(super) fn mounted_at(disk: &FakeDisk, path: &Path) -> Option<MountPoint> {
     disk.mounts().into_iter().rfind(|mount| mount.path == path)
 }
 
-fn mount_point_kind(disk: &FakeDisk, operation: &'static str, target: &Path) -> Result<FileKind, MountError> {
+pub(super) fn mount_point_kind(
+    disk: &FakeDisk,
+    operation: &'static str,
+    target: &Path,
+) -> Result<FileKind, MountError> {
     match disk.kind(target) {
         None => Err(failed(operation, target, "No such file or directory")),
         Some(FileKind::Symlink) => Err(MountError::InvalidPath {
@@ -369,11 +520,11 @@ fn mount_point_kind(disk: &FakeDisk, operation: &'static str, target: &Path) -> 
     }
 }
 
-fn failed(operation: &'static str, path: &Path, reason: &str) -> MountError {
+pub(super) fn failed(operation: &'static str, path: &Path, reason: &str) -> MountError {
     MountError::Io { operation, path: path.to_path_buf(), reason: reason.to_owned() }
 }
 
-fn already_mounted(mount: &MountPoint) -> MountError {
+pub(super) fn already_mounted(mount: &MountPoint) -> MountError {
     MountError::AlreadyMounted {
         target: mount.path.clone(),
         by: format!("{} ({})", mount.source, mount.fs_type),

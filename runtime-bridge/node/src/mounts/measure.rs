@@ -8,7 +8,7 @@ use bridge_io::Lane;
 use futures::FutureExt;
 
 use super::sys::failed;
-use super::{Done, MountError, VolumeFigures, check_path};
+use super::{Done, Measure, MountError, VolumeFigures, check_path};
 use crate::du;
 use crate::under_way::{Turn, UnderWay};
 
@@ -39,10 +39,14 @@ impl Looks {
         }
     }
 
-    pub(super) fn measure(&self, path: &Path) -> Done<VolumeFigures> {
-        match self.under_way.begin(path.to_path_buf()) {
-            Some(look) => self.tree(look),
-            None => {
+    pub(super) fn measure(&self, path: &Path, how: Measure) -> Done<VolumeFigures> {
+        match (self.under_way.begin(path.to_path_buf()), how) {
+            (Some(look), Measure::Tree) => self.tree(look),
+            (Some(look), Measure::FileSystem) => self.lane.run(move || {
+                check_path(look.what())?;
+                file_system(look.what())
+            }),
+            (None, _) => {
                 let error = std::io::Error::other("the look before this one has not ended");
                 std::future::ready(Err(failed(OPERATION, path)(error))).boxed()
             }
@@ -78,13 +82,13 @@ fn other(path: &Path, reason: &str) -> MountError {
     failed(OPERATION, path)(std::io::Error::other(reason.to_owned()))
 }
 
-/// The size and the room of the file system that `path` is on.
+/// What the file system that `path` is on tells of itself.
 fn file_system(path: &Path) -> Result<VolumeFigures, MountError> {
     let told = rustix::fs::statvfs(path).map_err(|errno| failed(OPERATION, path)(errno.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
     Ok(VolumeFigures {
-        used_bytes: 0,
-        inodes_used: 0,
+        used_bytes: bytes(told.f_blocks.saturating_sub(told.f_bfree)),
+        inodes_used: told.f_files.saturating_sub(told.f_ffree),
         available_bytes: bytes(told.f_bavail),
         capacity_bytes: bytes(told.f_blocks),
         inodes: told.f_files,
@@ -126,18 +130,21 @@ mod tests {
         let in_memory = counted(dir.path(), COUNT_MAX).unwrap().unwrap();
         assert_eq!((in_memory.capacity_bytes, in_memory.used_bytes), (1 << 20, 8192));
         assert_eq!(in_memory.available_bytes, (1 << 20) - 8192);
+        let whole = file_system(dir.path()).unwrap();
+        assert_eq!((whole.capacity_bytes, whole.used_bytes), (1 << 20, 8192));
+        assert_eq!(whole.inodes, whole.inodes_free + whole.inodes_used);
     }
 
     #[tokio::test]
     async fn a_volume_is_not_looked_at_twice_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let looks = looks();
-        let first = looks.measure(dir.path());
-        let second = looks.measure(dir.path()).await.unwrap_err();
+        let first = looks.measure(dir.path(), Measure::FileSystem);
+        let second = looks.measure(dir.path(), Measure::FileSystem).await.unwrap_err();
         assert!(second.to_string().contains("has not ended"), "{second}");
         first.await.unwrap();
-        drop(looks.measure(dir.path()));
-        looks.measure(dir.path()).await.unwrap();
+        drop(looks.measure(dir.path(), Measure::FileSystem));
+        looks.measure(dir.path(), Measure::FileSystem).await.unwrap();
     }
 
     #[tokio::test]
@@ -163,7 +170,7 @@ mod tests {
         }
         let small = volume("small", "v");
         std::fs::create_dir_all(&small).unwrap();
-        assert_eq!(looks.measure(&small).await.unwrap().inodes_used, 1);
+        assert_eq!(looks.measure(&small, Measure::Tree).await.unwrap().inodes_used, 1);
         let large = looks
             .large
             .run_long_alone("other".to_owned(), "measure-volume", move || counted(&small, COUNT_MAX));

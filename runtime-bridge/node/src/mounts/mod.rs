@@ -1,12 +1,20 @@
 //! The mounts of this machine, and the operations on directories and files that volumes need. VolumeManager uses them.
 
 mod atomic;
+mod devices;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
+#[cfg(any(test, feature = "fake"))]
+mod fake_devices;
+mod format;
+mod grow;
+mod helper;
 mod host_path;
 mod measure;
 pub(crate) mod mountinfo;
+mod notes;
 mod ownership;
+pub(crate) mod program;
 mod subpath;
 mod swap;
 mod sys;
@@ -50,24 +58,6 @@ pub enum GroupChange {
     OnRootMismatch,
 }
 
-/// What a volume that shares its file system with other files can hold and what it holds. Size and room are those of the file
-/// system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct VolumeFigures {
-    /// Bytes that are left to users without privileges.
-    pub available_bytes: u64,
-    /// Bytes of the file system.
-    pub capacity_bytes: u64,
-    /// Bytes of the volume's own files.
-    pub used_bytes: u64,
-    /// Inodes of the file system.
-    pub inodes: u64,
-    /// Inodes that are left.
-    pub inodes_free: u64,
-    /// Inodes of the volume's own files.
-    pub inodes_used: u64,
-}
-
 /// The group that a volume's files are given to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeGroup {
@@ -77,6 +67,15 @@ pub struct VolumeGroup {
     pub read_only: bool,
     /// `spec.securityContext.fsGroupChangePolicy`.
     pub change: GroupChange,
+}
+
+/// How far a change of ownership is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupProgress {
+    /// The files and directories that were looked at.
+    pub files: u64,
+    /// How long it has taken so far.
+    pub since: std::time::Duration,
 }
 
 /// The files of a volume, which all change at once.
@@ -99,6 +98,43 @@ pub struct ProjectedFile {
     pub mode: u32,
     /// The user ID of the owner; `None` is root.
     pub owner: Option<u32>,
+}
+
+/// A mount that the program `mount` makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelperMount {
+    /// The type of the file system, such as `nfs`; empty for a bind mount.
+    pub fs_type: String,
+    /// What is mounted: a share such as `server:/path`, or a directory.
+    pub source: String,
+    /// The options.
+    pub options: Vec<String>,
+}
+
+/// How a volume is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// The file system that is mounted there is the volume.
+    FileSystem,
+    /// The volume is a directory of a file system that has other files, too: its own are counted.
+    Tree,
+}
+
+/// What a volume can hold and what it holds. Size and room are those of its file system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeFigures {
+    /// Bytes that are left to users without privileges.
+    pub available_bytes: u64,
+    /// Bytes of the file system.
+    pub capacity_bytes: u64,
+    /// Bytes in use: of the volume's own files, where they are counted.
+    pub used_bytes: u64,
+    /// Inodes of the file system.
+    pub inodes: u64,
+    /// Inodes that are left.
+    pub inodes_free: u64,
+    /// Inodes in use, of the same files as `used_bytes`.
+    pub inodes_used: u64,
 }
 
 /// Why a mount or a volume's directory could not be made, read or removed.
@@ -131,7 +167,7 @@ pub enum MountError {
     /// A hostPath volume names a type that does not exist.
     #[error("{0} is an invalid volume type")]
     InvalidHostPathType(String),
-    /// The files of a volume cannot be projected; the text is upstream's.
+    /// The files of a volume cannot be projected, or a program cannot mount it; the text is upstream's.
     #[error("{reason}")]
     Refused {
         /// The reason.
@@ -184,16 +220,40 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// the same file or directory is already mounted there, which is then made read-only if `read_only` asks for it.
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()>;
 
+    /// Has the program `mount` make a mount at the directory `target`. Succeeds when such a file system is already mounted
+    /// there. A program that takes long is killed, and keeps other operations on `target` waiting until it has died.
+    fn mount_by_helper(&self, target: &Path, mount: HelperMount) -> Done<()>;
+
+    /// Formats the disk `mount.source` if it is empty, looks through its file system if it is not, and mounts it at the
+    /// directory `target`. Succeeds when the disk is already mounted there. Without a type it is `ext4`; with the option
+    /// `ro` nothing is written.
+    fn format_and_mount(&self, target: &Path, mount: HelperMount) -> Done<()>;
+
+    /// Makes the file system of the disk `disk`, which is mounted at `target`, as large as the disk. One that is as large already
+    /// stays as it is.
+    fn grow_file_system(&self, target: &Path, disk: &Path) -> Done<()>;
+
     /// Unmounts everything at `target`, also several mounts on top of each other. Succeeds when there is no mount. A
-    /// mount in use is an error; mounts are never detached lazily.
+    /// mount in use is an error; mounts are never detached lazily. A file system of a server that does not answer is
+    /// unmounted by force after a minute.
     fn unmount(&self, target: &Path) -> Done<()>;
 
     /// Makes the directory of an emptyDir: parents with mode 0750, the directory itself with exactly 0777, independent
     /// of the umask. An existing directory gets that mode and keeps its content.
     fn make_empty_dir(&self, path: &Path) -> Done<()>;
 
+    /// Makes the directory on which a volume is mounted, and missing ones above it, with mode 0750. An existing directory
+    /// keeps its mode and content.
+    fn make_mount_point(&self, path: &Path) -> Done<()>;
+
     /// Gives a volume's files to a group, with the owner's permissions; new files in its directories inherit the group.
     fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()>;
+
+    /// How far the [`set_group`](Self::set_group) is that is under way at `path`; `None` if there is none. Runs beside it.
+    fn group_progress(&self, path: &Path) -> Done<Option<GroupProgress>>;
+
+    /// The group that a file or directory belongs to.
+    fn group_of(&self, path: &Path) -> Done<u32>;
 
     /// Whether the volume at `path` was completely set up before: the directory `marker` holds a file `ready`, and
     /// `path` is a directory. The mark is upstream's, so that each kubelet recognises the other's volumes.
@@ -223,13 +283,44 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// at or below `path` nothing is removed and the error names the mount. Succeeds when nothing is there.
     fn remove_tree(&self, path: &Path) -> Done<()>;
 
+    /// The content of a small note about a volume, such as `vol_data.json`; `None` if there is none. A link or a note of more
+    /// than 64 KiB is an error.
+    fn read_note(&self, note: &Path) -> Done<Option<String>>;
+
+    /// Writes a note about a volume, mode 0600, at once and as a whole; missing directories above get mode 0750.
+    fn write_note(&self, note: &Path, text: &str) -> Done<()>;
+
+    /// Removes the directory or file of a mount point, the note beside it and the directory of both, as far as they are there
+    /// and empty. With a mount on it nothing is removed and the error names the mount.
+    fn forget(&self, target: &Path, note: &Path) -> Done<()>;
+
+    /// Makes a link to a block device, over an earlier one; missing directories above get mode 0750. What is no link stays.
+    fn link_device(&self, device: &Path, link: &Path) -> Done<()>;
+
+    /// Removes a link to a block device. Succeeds when nothing is there; what is no link stays.
+    fn unlink_device(&self, link: &Path) -> Done<()>;
+
+    /// Shows a block device to a pod: mounts it at the file `map`, has a loop device on that file keep it open, and makes
+    /// `link` lead to it. Succeeds when that is so already.
+    fn map_device(&self, device: &Path, map: &Path, link: &Path) -> Done<()>;
+
+    /// Whether a block device is shown to a pod, with its mount, its loop device and its link.
+    fn is_device_mapped(&self, map: &Path, link: &Path) -> Done<bool>;
+
+    /// Undoes [`map_device`](Self::map_device), but for the link: releases the loop devices on exactly the file `map`, unmounts
+    /// and removes it. Succeeds when nothing is there.
+    fn unmap_device(&self, map: &Path) -> Done<()>;
+
+    /// The size of a block device in bytes.
+    fn device_bytes(&self, device: &Path) -> Done<u64>;
+
     /// Checks that a hostPath volume's path is of its type, and makes a missing directory (mode 0755) or file (0644, in
     /// an existing directory) where the type demands it. Symbolic links are followed.
     fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()>;
 
-    /// Measures the volume at `path`, whose files are counted on a thread of low priority. Runs beside all other operations, and
-    /// fails at once while an earlier look at the same path has not ended.
-    fn measure(&self, path: &Path) -> Done<VolumeFigures>;
+    /// Measures the volume at `path`. Runs beside all other operations, and fails at once while an earlier look at the
+    /// same path has not ended.
+    fn measure(&self, path: &Path, how: Measure) -> Done<VolumeFigures>;
 }
 
 fn check_path(path: &Path) -> Result<(), MountError> {

@@ -4,17 +4,20 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use futures::FutureExt;
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::runtime::Handle;
 
+use super::helper::Unmounting;
 use super::host_path::PathVerdict;
 use super::{
-    Done, FileKind, HostPathType, MountError, MountPoint, Mounts, Projection, SwapFacts, TmpfsOptions,
-    VolumeFigures, VolumeGroup, atomic, check_path, measure::Looks, mountinfo, ownership, subpath, swap,
+    Done, FileKind, GroupProgress, HelperMount, HostPathType, Measure, MountError, MountPoint, Mounts,
+    Projection, SwapFacts, TmpfsOptions, VolumeFigures, VolumeGroup, atomic, check_path, devices, format,
+    grow, helper, measure::Looks, mountinfo, notes, ownership, subpath, swap,
 };
 use crate::host::remove_tree;
-use bridge_io::Lane;
+use bridge_io::{Keys, Lane};
 
 /// The most mounts on top of each other that one unmount removes.
 const STACKED_MOUNTS_MAX: usize = 16;
@@ -24,8 +27,14 @@ pub(super) const READY: &str = "ready";
 /// This machine's mounts. System calls run on the blocking threads of the I/O runtime.
 #[derive(Debug, Clone)]
 pub struct SystemMounts {
+    /// For mountinfo and the kubelet's own directories, which answer at once.
     lane: Lane,
+    /// For what lies on volumes and paths that pods name, which may be on a server that does not answer.
+    touching: Lane,
+    shares: Keys,
+    unmounting: Unmounting,
     looks: Looks,
+    changes: ownership::Changes,
     /// Whether a tmpfs can be mounted with `noswap`; determined once.
     noswap: Arc<OnceLock<bool>>,
 }
@@ -34,7 +43,15 @@ impl SystemMounts {
     /// The mounts of this process' mount namespace.
     pub fn new(io: Handle) -> Self {
         let lane = Lane::new("VolumeManager", io);
-        Self { looks: Looks::new(&lane), lane, noswap: Arc::default() }
+        Self {
+            looks: Looks::new(&lane),
+            touching: lane.beside("VolumeManager, at volumes"),
+            shares: Keys::default(),
+            unmounting: Unmounting::new(&lane),
+            changes: ownership::Changes::default(),
+            lane,
+            noswap: Arc::default(),
+        }
     }
 
     fn run<T: Send + 'static>(
@@ -42,12 +59,50 @@ impl SystemMounts {
         path: &Path,
         work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
     ) -> Done<T> {
-        let path = path.to_path_buf();
-        self.lane.run_alone(path.display().to_string(), move || {
-            check_path(&path)?;
-            work(&path)
-        })
+        run_in(&self.lane, path, work)
     }
+
+    /// As [`run`](Self::run), for work that may hang at a volume.
+    fn touch<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+    ) -> Done<T> {
+        let Some(share) = share_of_pod(path) else { return run_in(&self.touching, path, work) };
+        let (lane, shares, path) = (self.touching.clone(), self.shares.clone(), path.to_path_buf());
+        async move {
+            let turn = shares.turn(share).await;
+            let work = move |path: &Path| {
+                let _until_it_ends = turn;
+                work(path)
+            };
+            run_in(&lane, &path, work).await
+        }
+        .boxed()
+    }
+}
+
+/// How many threads one pod's volumes may keep busy: they may hold as many files as their pod likes, or not answer.
+const POD_THREADS_MAX: usize = 4;
+
+/// The share of the threads that work at a path below a pod's directory takes: paths of one pod share a few.
+fn share_of_pod(path: &Path) -> Option<String> {
+    let uid = path.iter().skip_while(|part| *part != "pods").nth(1)?;
+    let number = path.as_os_str().as_encoded_bytes().iter().map(|byte| usize::from(*byte)).sum::<usize>();
+    Some(format!("{}#{}", uid.display(), number % POD_THREADS_MAX))
+}
+
+/// Runs the work for a path, after all earlier work for it in any lane.
+pub(super) fn run_in<T: Send + 'static>(
+    lane: &Lane,
+    path: &Path,
+    work: impl FnOnce(&Path) -> Result<T, MountError> + Send + 'static,
+) -> Done<T> {
+    let path = path.to_path_buf();
+    lane.run_alone(path.display().to_string(), move || {
+        check_path(&path)?;
+        work(&path)
+    })
 }
 
 impl Mounts for SystemMounts {
@@ -82,29 +137,59 @@ impl Mounts for SystemMounts {
 
     fn bind(&self, source: &Path, target: &Path, read_only: bool) -> Done<()> {
         let source = source.to_path_buf();
-        self.run(target, move |target| {
+        self.touch(target, move |target| {
             check_path(&source)?;
             bind(&source, target, read_only)
         })
     }
 
     fn unmount(&self, target: &Path) -> Done<()> {
-        self.run(target, unmount)
+        self.unmounting.unmount(target)
+    }
+
+    fn mount_by_helper(&self, target: &Path, mount: HelperMount) -> Done<()> {
+        helper::mount(&self.lane, target, mount)
+    }
+
+    fn format_and_mount(&self, target: &Path, mount: HelperMount) -> Done<()> {
+        format::format_and_mount(&self.lane, target, mount)
+    }
+
+    fn grow_file_system(&self, target: &Path, disk: &Path) -> Done<()> {
+        grow::grow(&self.lane, target, disk)
     }
 
     fn make_empty_dir(&self, path: &Path) -> Done<()> {
         self.run(path, make_empty_dir)
     }
 
+    fn make_mount_point(&self, path: &Path) -> Done<()> {
+        self.run(path, make_mount_point)
+    }
+
     fn set_group(&self, path: &Path, group: VolumeGroup) -> Done<()> {
-        self.run(path, move |path| ownership::set_group(path, group))
+        let changes = self.changes.clone();
+        self.touch(path, move |path| changes.set_group(path, group))
+    }
+
+    fn group_progress(&self, path: &Path) -> Done<Option<GroupProgress>> {
+        Box::pin(std::future::ready(Ok(self.changes.progress(path))))
+    }
+
+    fn group_of(&self, path: &Path) -> Done<u32> {
+        self.touch(path, |path| Ok(fs::metadata(path).map_err(failed("look at", path))?.gid()))
     }
 
     fn is_ready(&self, path: &Path, marker: &Path) -> Done<bool> {
         let marker = marker.to_path_buf();
         self.run(path, move |path| {
             let marked = fs::symlink_metadata(marker.join(READY)).is_ok_and(|found| found.is_file());
-            Ok(marked && fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+            // A mount is there by the kernel's table: to look at it would be to wait for its server, which may never answer.
+            let is_there = || {
+                let mounted = mounted_at(path)?.is_some();
+                Ok(mounted || fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+            };
+            if marked { is_there() } else { Ok(false) }
         })
     }
 
@@ -125,12 +210,12 @@ impl Mounts for SystemMounts {
 
     fn make_subpath(&self, volume: &Path, sub_path: &Path) -> Done<()> {
         let sub_path = sub_path.to_path_buf();
-        self.run(volume, move |volume| subpath::make_subpath(volume, &sub_path))
+        self.touch(volume, move |volume| subpath::make_subpath(volume, &sub_path))
     }
 
     fn bind_subpath(&self, volume: &Path, sub_path: &Path, target: &Path) -> Done<()> {
         let (volume, sub_path) = (volume.to_path_buf(), sub_path.to_path_buf());
-        self.run(target, move |target| {
+        self.touch(target, move |target| {
             check_path(&volume)?;
             subpath::bind_subpath(&volume, &sub_path, target)
         })
@@ -144,12 +229,55 @@ impl Mounts for SystemMounts {
         })
     }
 
-    fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
-        self.run(path, move |path| check_host_path(path, kind))
+    fn read_note(&self, note: &Path) -> Done<Option<String>> {
+        self.run(note, notes::read)
     }
 
-    fn measure(&self, path: &Path) -> Done<VolumeFigures> {
-        self.looks.measure(path)
+    fn write_note(&self, note: &Path, text: &str) -> Done<()> {
+        let text = text.to_owned();
+        self.run(note, move |note| notes::write(note, &text))
+    }
+
+    fn forget(&self, target: &Path, note: &Path) -> Done<()> {
+        let note = note.to_path_buf();
+        self.run(target, move |target| {
+            check_path(&note)?;
+            notes::forget(target, &note)
+        })
+    }
+
+    fn link_device(&self, device: &Path, link: &Path) -> Done<()> {
+        let device = device.to_path_buf();
+        self.run(link, move |link| devices::link(&device, link))
+    }
+
+    fn unlink_device(&self, link: &Path) -> Done<()> {
+        self.run(link, devices::unlink)
+    }
+
+    fn map_device(&self, device: &Path, map: &Path, link: &Path) -> Done<()> {
+        devices::map(&self.lane, device, map, link)
+    }
+
+    fn is_device_mapped(&self, map: &Path, link: &Path) -> Done<bool> {
+        let link = link.to_path_buf();
+        self.run(map, move |map| devices::is_mapped(map, &link))
+    }
+
+    fn unmap_device(&self, map: &Path) -> Done<()> {
+        devices::unmap(&self.lane, map)
+    }
+
+    fn device_bytes(&self, device: &Path) -> Done<u64> {
+        self.run(device, devices::bytes)
+    }
+
+    fn check_host_path(&self, path: &Path, kind: HostPathType) -> Done<()> {
+        self.touch(path, move |path| check_host_path(path, kind))
+    }
+
+    fn measure(&self, path: &Path, how: Measure) -> Done<VolumeFigures> {
+        self.looks.measure(path, how)
     }
 }
 
@@ -158,14 +286,14 @@ pub(super) fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Er
     move |error| MountError::Io { operation, path, reason: error.to_string() }
 }
 
-fn read_mounts(path: &Path) -> Result<Vec<MountPoint>, MountError> {
+fn read_mounts(path: &Path) -> Result<Arc<mountinfo::MountTable>, MountError> {
     mountinfo::read().map_err(failed("list the mounts below", path))
 }
 
 fn list_below(path: &Path) -> Result<Vec<MountPoint>, MountError> {
     // The kernel lists real paths; the caller gets paths that begin as its own.
     let real = fs::canonicalize(path).unwrap_or_else(|_| remove_tree::real_path(path));
-    let mut found: Vec<_> = mountinfo::at_or_below(&read_mounts(path)?, &real).cloned().collect();
+    let mut found: Vec<_> = read_mounts(path)?.at_or_below(&real).collect();
     for mount in &mut found {
         if let Ok(below) = mount.path.strip_prefix(&real) {
             // Joining an empty path would add a slash.
@@ -178,10 +306,10 @@ fn list_below(path: &Path) -> Result<Vec<MountPoint>, MountError> {
 /// The visible mount at `path`: the last one that was made there.
 pub(super) fn mounted_at(path: &Path) -> Result<Option<MountPoint>, MountError> {
     let real = remove_tree::real_path(path);
-    Ok(read_mounts(path)?.into_iter().rfind(|mount| mount.path == real))
+    Ok(read_mounts(path)?.at(&real))
 }
 
-fn already_mounted(mount: &MountPoint) -> MountError {
+pub(super) fn already_mounted(mount: &MountPoint) -> MountError {
     MountError::AlreadyMounted {
         target: mount.path.clone(),
         by: format!("{} ({})", mount.source, mount.fs_type),
@@ -189,7 +317,7 @@ fn already_mounted(mount: &MountPoint) -> MountError {
 }
 
 /// Refuses a link at the target, through which the mount would end up elsewhere.
-fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountError> {
+pub(super) fn refuse_symlink(operation: &'static str, target: &Path) -> Result<(), MountError> {
     if fs::symlink_metadata(target).map_err(failed(operation, target))?.file_type().is_symlink() {
         return Err(MountError::InvalidPath {
             path: target.to_path_buf(),
@@ -307,6 +435,15 @@ fn make_empty_dir(path: &Path) -> Result<(), MountError> {
         .open(path)
         .map_err(failed(OPERATION, path))?;
     directory.set_permissions(fs::Permissions::from_mode(0o777)).map_err(failed(OPERATION, path))
+}
+
+fn make_mount_point(path: &Path) -> Result<(), MountError> {
+    const OPERATION: &str = "make the mount point";
+    // What is mounted there already may not answer.
+    if mounted_at(path)?.is_some() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(failed(OPERATION, path))
 }
 
 fn set_ready(marker: &Path) -> Result<(), MountError> {

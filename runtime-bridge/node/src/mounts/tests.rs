@@ -41,6 +41,23 @@ pub(crate) fn silent_mount(target: &Path) -> Option<(MountGuard, fs::File)> {
     Some((MountGuard(target.to_path_buf()), fuse))
 }
 
+#[tokio::test]
+async fn a_mount_that_does_not_answer_is_not_touched_to_see_that_it_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let (target, marker) = (root.join("v"), root.join("marker"));
+    fs::create_dir(&target).unwrap();
+    let Some((_guard, fuse)) = silent_mount(&target) else { return };
+    let mounts = SystemMounts::new(Handle::current());
+    mounts.set_ready(&marker).await.unwrap();
+    let patience = std::time::Duration::from_secs(30);
+    let ready = tokio::time::timeout(patience, mounts.is_ready(&target, &marker)).await;
+    let made = tokio::time::timeout(patience, mounts.make_mount_point(&target)).await;
+    // What hangs is let go.
+    drop(fuse);
+    assert_eq!((ready, made), (Ok(Ok(true)), Ok(Ok(()))));
+}
+
 /// The disk below the mounts, as a test prepares and inspects it.
 pub(crate) trait Disk {
     fn root(&self) -> PathBuf;

@@ -1,16 +1,46 @@
 //! VolumeManager alone: every pod's volume is asked for again, all at the same time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, Stage, Subject, Traffic, desired, pods};
+use bridge_csi::fake::FakePlugins;
+use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
+use bridge_csi::{CsiMetrics, Drivers};
+use bridge_io::Io;
 use futures::future::join_all;
 use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
-use volume_manager::{Backends, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics};
+use volume_manager::{
+    Backends, Csi, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, VolumeSettings,
+};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// No CSI driver registers.
+fn csi() -> Csi {
+    let none = FakePlugins::default();
+    let io = Io::current();
+    let metrics = CsiMetrics::new().expect("metrics are defined once");
+    let drivers = Drivers::new(Arc::new(none.clone()), io.clone(), metrics);
+    Csi {
+        node: "node".to_owned(),
+        plugins: Arc::new(PluginWatcher::start(
+            &io,
+            &none,
+            Arc::new(none.clone()),
+            [PluginKind::Csi],
+            PluginMetrics::new().expect("metrics are defined once"),
+        )),
+        registry: Arc::new(drivers.clone()),
+        volumes: Arc::new(drivers.clone()),
+        figures: Arc::new(drivers),
+        tells_health: false,
+        csi_nodes: None,
+    }
+}
 
 struct Alone {
     actor: Supervised<VolumeManager>,
@@ -35,12 +65,14 @@ impl Subject for Alone {
         let facts: Address<DesiredPodsChanged> = seat.address();
         let deps = VolumeManagerDeps {
             sweep: SweepPolicy::default(),
-            figures_for: None,
-            clock: stage.clock.clone(),
             backends: Backends {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),
                 allocatable_memory_bytes: 8 << 30,
+                events: sinks.sink(),
+                volume_objects: None,
+                claim_statuses: None,
+                clock: stage.clock.clone(),
                 objects: Objects {
                     secrets: AskPort::answering("ObjectCache", |_| None),
                     config_maps: AskPort::answering("ObjectCache", |_| None),
@@ -48,14 +80,24 @@ impl Subject for Alone {
                     in_cluster: false,
                     node: Default::default(),
                 },
+                csi: csi(),
+                devices: Default::default(),
+                attachments: Default::default(),
+                selinux: None,
             },
             others_watchers: Vec::new(),
+            driver_watchers: Vec::new(),
+            resend_node: None,
+            waiters: sinks.sink(),
+            evict: sinks.sink(),
             events: sinks.sink(),
             held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             resend_desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),
             metrics: VolumeMetrics::new(),
+            rejections: None,
+            settings: VolumeSettings { stats_period: None, ..VolumeSettings::default() },
         };
         let actor = seat.start(&Place::Here, move || VolumeManager::new(deps.clone()));
         let alone = Self { actor, pods: count };

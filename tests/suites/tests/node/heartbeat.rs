@@ -13,7 +13,7 @@ use bridge_node::host::{FakeHostAddresses, FoundAddresses};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::Node;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{NodeObserved, RuntimeObserved};
+use messages::facts::{CsiDriversObserved, CsiNodeState, NodeObserved, RuntimeObserved};
 use messages::node_status::PostNotReady;
 use messages::runtime::RuntimeHealth;
 use node_status::{
@@ -59,6 +59,7 @@ async fn beat(tree: &Tree) -> Heart {
     let lease = tree.seat::<Lease>(Vitality::Vital);
     let metrics = CriMetrics::new().expect("metrics are defined once");
     let operations = Arc::new(Operations::new(Arc::new(FakeRuntime::new(61)), Io::current(), metrics));
+    let drivers: Address<CsiDriversObserved> = status.address();
     let deps = NodeStatusDeps {
         config: Arc::new(config),
         node: client.clone(),
@@ -71,6 +72,9 @@ async fn beat(tree: &Tree) -> Heart {
             lease.address(),
             Address::sink("told", move |fact: NodeObserved| {
                 let uid = fact.0.and_then(|node| node.metadata.uid.clone()).unwrap_or_default();
+                // VolumeManager makes the CSINode of each Node that it is told of.
+                let csi_node = CsiNodeState::Of(uid.as_str().into());
+                drivers.tell_level(CsiDriversObserved { csi_node, ..CsiDriversObserved::default() });
                 keep_told.lock().expect("no panic").push(uid);
             }),
         ],

@@ -14,11 +14,11 @@ use testkit::sandbox;
 use crate::cluster::{clustered, pod, until};
 
 const NS: Option<&str> = Some("default");
-const WHY: &str = "spec.volumes[0].nfs is not supported by this version of the kubelet";
+const WHY: &str = "spec.volumes[0].rbd is not supported by this version of the kubelet";
 
-fn wants_nfs(name: &str) -> Pod {
+fn wants_rbd(name: &str) -> Pod {
     let mut wants = pod(name, "serve");
-    let volume = json!([{ "name": "v", "nfs": { "server": "s", "path": "/" } }]);
+    let volume = json!([{ "name": "v", "rbd": { "monitors": ["m"], "image": "i" } }]);
     wants.spec.as_mut().expect("a spec").volumes = serde_json::from_value(volume).expect("volumes");
     wants
 }
@@ -56,28 +56,28 @@ fn warnings(api: &FakeApi, name: &str) -> Vec<(String, i32)> {
 fn it_stays_pending_over_restarts_takes_no_room_and_is_deleted_at_once() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api) = clustered(61);
-        api.put(&wants_nfs("nfs"));
+        api.put(&wants_rbd("rbd"));
         let mut settings = settings();
         settings.admission.pods_max = 1;
         let node = FakeNode::start(sandbox, &world, &settings);
-        until("the reason to be told", || waits(&status(&api, "nfs"), WHY)).await;
+        until("the reason to be told", || waits(&status(&api, "rbd"), WHY)).await;
         sandbox.pass(Duration::from_secs(90)).await;
-        assert_eq!(warnings(&api, "nfs"), [("UnsupportedFields".to_owned(), 1)]);
+        assert_eq!(warnings(&api, "rbd"), [("UnsupportedFields".to_owned(), 1)]);
         // Neither a restart of the kubelet nor a status from another writer starts the pod.
         let forged = json!({ "status": {
             "startTime": "2026-01-01T00:00:00Z",
             "containerStatuses": [{ "name": "main", "containerID": "containerd://c", "image": "i", "imageID": "i",
                 "ready": true, "restartCount": 0, "state": { "running": {} } }]
         } });
-        patch(&api, "nfs", Some("status"), forged);
+        patch(&api, "rbd", Some("status"), forged);
         let node = node.restart(&settings, Policy::default()).await;
         api.put(&pod("fits", "serve"));
         until("the only place to be taken", || is_ready(&status(&api, "fits"))).await;
-        assert_eq!(status(&api, "nfs").phase.as_deref(), Some("Pending"));
+        assert_eq!(status(&api, "rbd").phase.as_deref(), Some("Pending"));
         assert_eq!(world.runtime.counts().get(&Rpc::RunPodSandbox), Some(&1), "the other one");
         let begun = tokio::time::Instant::now();
-        api.delete::<Pod>(NS, "nfs", None);
-        until("it to be gone", || api.get::<Pod>(NS, "nfs").is_none()).await;
+        api.delete::<Pod>(NS, "rbd", None);
+        until("it to be gone", || api.get::<Pod>(NS, "rbd").is_none()).await;
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         node.stop().await;
     });
@@ -91,17 +91,18 @@ fn a_static_one_is_pending_too_and_its_mirror_says_so() {
 kind: Pod
 metadata: {name: wants}
 spec:
-  hostUsers: false
   containers: [{name: main, image: i}]
+  volumes: [{name: v, rbd: {monitors: [m], image: i}}]
 ";
         world.manifest("wants.yaml", manifest);
         let node = FakeNode::start(sandbox, &world, &settings());
-        let why =
-            "spec.hostUsers \"false\" is not supported by this version of the kubelet, which knows \"true\"";
-        until("the mirror to say so", || waits(&status(&api, "wants-node"), why)).await;
-        assert!(waits(&node.by_name().await["wants"], why));
+        until("the mirror to say so", || waits(&status(&api, "wants-node"), WHY)).await;
+        assert!(waits(&node.by_name().await["wants"], WHY));
         assert!(world.runtime.sandboxes().is_empty());
-        world.manifest("wants.yaml", &manifest.replace("  hostUsers: false\n", ""));
+        world.manifest(
+            "wants.yaml",
+            &manifest.replace("  volumes: [{name: v, rbd: {monitors: [m], image: i}}]\n", ""),
+        );
         node.until("the edited one to be tried", |pods| {
             pods.get("wants").is_some_and(|status| status.reason.is_none() && status.start_time.is_some())
         })

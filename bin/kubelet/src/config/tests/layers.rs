@@ -142,6 +142,10 @@ fn settings_without_effect_yet_are_named_in_one_line() {
     assert_eq!(effects(&[gate, flags[0], flags[1]]), "--log-json-info-buffer-size, --log-text-split-stream");
     let file = files.kubelet("kubelet.yaml", "logging: {options: {json: {splitStream: true}}}");
     assert_eq!(effects(&[gate, "--config", &file]), "logging.options");
+    // Of these the default works.
+    assert_eq!(effects(&["--enable-controller-attach-detach=false"]), "enableControllerAttachDetach");
+    let works = loaded(&["--config", &files.kubelet("kubelet.yaml", "enableControllerAttachDetach: true")]);
+    assert!(!works.warnings.iter().any(|line| line.contains("enableControllerAttachDetach")));
     files.kubelet("conf.d/10.conf", "protectKernelDefaults: true");
     let directory = files.path("conf.d").display().to_string();
     assert_eq!(effects(&["--config-dir", &directory]), "protectKernelDefaults");

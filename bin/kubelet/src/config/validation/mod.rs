@@ -9,7 +9,6 @@ mod reservations;
 mod words;
 
 pub use self::files::clean_path;
-pub use self::labels::{label_value_errors, qualified_name_errors};
 pub use self::reservations::parse_cpu_set;
 pub use self::words::quoted;
 

@@ -290,7 +290,10 @@ fn read_tail(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, PodDirsErro
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
         Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Also where a file is in the place of a pod's directory.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(failed("open", file)(error)),
     };
     let meta = opened.metadata().map_err(failed("look at", file))?;

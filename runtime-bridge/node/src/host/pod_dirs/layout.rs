@@ -99,6 +99,29 @@ impl Layout {
         Ok(self.pod_volumes(uid)?.join(plugin).join(segment("volume name", volume)?))
     }
 
+    /// `<root>/pods/<uid>/volumeDevices/<plugin>/<volume>`: the link to a block device of a pod.
+    pub fn pod_device(&self, uid: &str, plugin: &str, volume: &str) -> Result<PathBuf, PodDirsError> {
+        let plugin = plugin.replace('/', "~");
+        let plugin = segment("volume plugin", &plugin)?;
+        let devices = self.pod(uid)?.join("volumeDevices").join(plugin);
+        Ok(devices.join(segment("volume name", volume)?))
+    }
+
+    /// `<root>/plugins/<plugin>/volumeDevices/<volume>`: the directory in which a block device is mounted for each pod.
+    pub fn device_maps(&self, plugin: &str, volume: &str) -> Result<PathBuf, PodDirsError> {
+        let plugin = plugin.replace('/', "~");
+        let plugin = segment("volume plugin", &plugin)?;
+        let devices = self.root.join("plugins").join(plugin).join("volumeDevices");
+        Ok(devices.join(segment("volume name", volume)?))
+    }
+
+    /// `<root>/plugins/<plugin>/mounts/<volume>`: where a device is mounted for all pods of the node; the plugin's slash stays.
+    pub fn device_mount(&self, plugin: &str, volume: &str) -> Result<PathBuf, PodDirsError> {
+        let (vendor, plugin) = plugin.split_once('/').unwrap_or(("", plugin));
+        let plugin = Path::new(vendor).join(segment("volume plugin", plugin)?);
+        Ok(self.root.join("plugins").join(plugin).join("mounts").join(segment("volume name", volume)?))
+    }
+
     /// `<root>/pods/<uid>/plugins`.
     pub fn pod_plugins(&self, uid: &str) -> Result<PathBuf, PodDirsError> {
         Ok(self.pod(uid)?.join("plugins"))
@@ -278,6 +301,8 @@ mod tests {
             text(layout.pod_volume("u", "kubernetes.io/empty-dir", "v")),
             "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v"
         );
+        let mount = layout.device_mount("kubernetes.io/local-volume", "pv");
+        assert_eq!(text(mount), "/var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/pv");
         assert_eq!(text(layout.pod_plugins("u")), "/var/lib/kubelet/pods/u/plugins");
         assert_eq!(text(layout.pod_container("u", "c")), "/var/lib/kubelet/pods/u/containers/c");
         assert_eq!(

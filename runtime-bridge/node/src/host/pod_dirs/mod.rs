@@ -91,6 +91,8 @@ pub struct OtherVolume {
     pub plugin: String,
     /// The name of its directory: the volume's, or that of its PersistentVolume.
     pub name: String,
+    /// Whether containers have it as a block device.
+    pub is_block: bool,
     /// How the Node reports it in use.
     pub reported: Reported,
 }

@@ -55,6 +55,10 @@ async fn volumes_of_others(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout)
     disk.write(&staged.join("d/hash/vol_data.json"), data("2").as_bytes());
     disk.write(&staged.join("volumeDevices/pv-3/data/vol_data.json"), data("3").as_bytes());
     disk.write(&staged.join("volumeDevices/publish/pv-3/uid"), b"");
+    // The link may lead to nothing: its name tells which device it is.
+    let devices = layout.pods().join("raw/volumeDevices/kubernetes.io~csi");
+    disk.mkdir(&devices);
+    disk.symlink(&devices.join("pv-3"), Path::new("/dev/gone"));
     let told = |found: Vec<OtherVolume>| {
         let mut told: Vec<_> = found.into_iter().map(|one| (one.pod, one.name, one.reported)).collect();
         told.sort_by(|a, b| a.1.cmp(&b.1));
@@ -71,6 +75,7 @@ async fn volumes_of_others(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout)
         of_pod[0].clone(),
         of_pod[1].clone(),
         (None, "pv-3".to_owned(), named("3")),
+        (Some("raw".to_owned()), "pv-3".to_owned(), named("3")),
     ];
     assert_eq!(dirs.other_volumes(None, own).await.map(told), Ok(all.to_vec()));
 }

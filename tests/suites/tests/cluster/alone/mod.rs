@@ -1,14 +1,35 @@
 //! Cases that stop or kill their kubelet, or count its requests, and so need a kubelet of their own.
 
 mod certificates;
+mod claimed;
 mod counts;
+mod csi;
+mod csi_block;
 mod ends;
 mod evictions;
+mod hostpath;
 mod judged;
+mod local_disk;
 mod registration;
 mod strangers;
 
 use crate::Alone;
+
+/// Cases with kubernetes-csi's own driver, where it is on the machine.
+pub const WITH_HOSTPATH: &[(&str, Alone)] = &[
+    ("a_drivers_volume_is_shared_measured_and_outlives_driver_and_kubelet", hostpath::persistent),
+    ("an_inline_volume_lives_as_long_as_its_pod", hostpath::inline),
+];
+
+/// Cases with persistent volumes.
+pub const VOLUMES: &[(&str, Alone)] = &[
+    ("a_drivers_volume_is_attached_shared_and_outlives_kubelets", csi::shared),
+    ("a_volume_survives_kubelets_killed_at_each_step", csi::killed),
+    ("a_block_device_is_given_to_pods_grows_and_outlives_kubelets", csi_block::shown),
+    ("a_block_device_survives_kubelets_killed_at_each_step", csi_block::killed),
+    ("an_inline_volume_lives_as_long_as_its_pod", csi::inline),
+    ("a_disk_of_the_node_is_formatted_shared_and_outlives_kubelet_and_pods", local_disk::shared),
+];
 
 pub const ALL: &[(&str, Alone)] = &[
     ("a_restart_writes_no_status", counts::restart),

@@ -17,6 +17,14 @@ fn volume(source: serde_json::Value) -> ObjectVolume {
     of(&from(volume)).expect("a volume of objects")
 }
 
+fn a_token() -> Token {
+    serde_json::from_value::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(serde_json::json!(
+        "2030-01-01T00:00:00Z"
+    ))
+    .map(|expires| Token { text: Arc::from("t"), expires: expires.0 })
+    .expect("a time")
+}
+
 fn secret() -> Fetched {
     let data = serde_json::json!({"user": "bWU=", "password": "aHVzaA=="});
     Fetched::Secret(Ok(Arc::new(from(serde_json::json!({"metadata": {}, "data": data})))))
@@ -98,7 +106,7 @@ fn a_projected_volume_puts_sources_together() {
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
     ]}}));
     assert_eq!((api_access.plugin, api_access.in_memory), ("kubernetes.io/projected", true));
-    let token = Fetched::Token(Ok(Token(Arc::from("t"))));
+    let token = Fetched::Token(Ok(a_token()));
     let fetched = [token, config_map(), Fetched::Nothing];
     let expected = entries(&[("ca.crt", "1", 0o644), ("namespace", "ns", 0o644), ("token", "t", 0o644)]);
     assert_eq!(shown(&api_access, &fetched, &pod()), expected);
@@ -143,7 +151,7 @@ fn a_token_is_its_users_or_its_groups() {
             "securityContext": {"runAsUser": pod_user, "fsGroup": group},
             "containers": [container(("a", users[0]))], "initContainers": [container(("b", users[1]))],
         }}));
-        let fetched = [Fetched::Token(Ok(Token(Arc::from("t"))))];
+        let fetched = [Fetched::Token(Ok(a_token()))];
         let file =
             files(&token, &fetched, &pod, &BTreeMap::new()).expect("a token").remove("t").expect("a file");
         (file.mode, file.owner)
@@ -174,6 +182,33 @@ fn mount_points_within_a_volume_are_made() {
     ];
     assert_eq!(nested(&all), ["nested", "nested-vol"]);
     assert!(nested(&[("v", "/dir"), ("w", "/dir/../etc"), ("x", "/other")]).is_empty());
+    assert_eq!(
+        nested(&[("v", "/a"), ("v", "/a/"), ("w", "/a/b"), ("v", "/a/b/c"), ("x", "/a/b/c/d")]),
+        ["b", "d"]
+    );
+}
+
+#[test]
+fn mount_points_by_the_thousand_are_not_compared_with_one_another() {
+    let path = |n: usize| format!("/a/{n}");
+    let mount = |name: &str, path: String| serde_json::json!({"name": name, "mountPath": path});
+    let own = (0..500).map(|n| mount("v", format!("/a{}", "/".repeat(n))));
+    let mounts: Vec<_> = own.chain((0..50_000).map(|n| mount("w", path(n)))).collect();
+    let spec: PodSpec = from(serde_json::json!({"containers": [{"name": "c", "volumeMounts": mounts}]}));
+    assert_eq!(nested_mount_points("v", &spec).len(), 50_000);
+}
+
+#[test]
+fn a_volume_of_very_many_empty_files_has_a_bound() {
+    let keys: std::collections::BTreeMap<_, _> = (0..5_000).map(|n| (format!("k{n}"), "")).collect();
+    let object = serde_json::json!({"metadata": {}, "data": keys});
+    let map: Arc<ConfigMap> = Arc::new(from(object));
+    let source = from::<VolumeProjection>(serde_json::json!({"configMap": {"name": "m"}}));
+    let volume =
+        ObjectVolume { sources: vec![source; 5_000], default_mode: 0o644, plugin: "p", in_memory: true };
+    let fetched = vec![Fetched::ConfigMap(Ok(map)); 5_000];
+    let error = files(&volume, &fetched, &Pod::default(), &Default::default()).unwrap_err();
+    assert!(error.contains("more than 67108864 bytes"), "{error}");
 }
 
 #[test]
@@ -182,7 +217,8 @@ fn a_volume_that_shows_one_key_very_often_has_a_bound() {
     let object = serde_json::json!({"metadata": {}, "data": {"a": "x".repeat(1 << 20)}});
     let map = Fetched::ConfigMap(Ok(Arc::new(from(object))));
     let of_items = |count| volume(serde_json::json!({"configMap": {"name": "x", "items": &items[..count]}}));
-    let error = shown(&of_items(65), std::slice::from_ref(&map), &pod()).expect_err("65 MiB");
+    let error = shown(&of_items(64), std::slice::from_ref(&map), &pod())
+        .expect_err("64 MiB, and what each file counts beside");
     assert_eq!(error, "the volume's files would have more than 67108864 bytes");
-    assert_eq!(shown(&of_items(64), &[map], &pod()).expect("64 MiB").len(), 64);
+    assert_eq!(shown(&of_items(63), &[map], &pod()).expect("63 MiB").len(), 63);
 }

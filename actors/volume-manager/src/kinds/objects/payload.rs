@@ -1,7 +1,10 @@
 //! PURE: the files of volumes of secrets, config maps, tokens and the pod's own fields (rows 10.6 to 10.8).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::ops::Bound;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge_node::host::SecretContent;
@@ -16,13 +19,19 @@ use pod_rules::volume_plugins;
 use pod_spec::downward::{Defaults, metadata_text, named_resource_text};
 use pod_spec::quantity::Quantity;
 
+use crate::fs_group;
+
 /// The permission bits of files for which the pod sets none.
 const MODE: i32 = 0o644;
 /// The permission bits of a token that belongs to a user or group: only the owner may read it.
-const OWN_TOKEN_MODE: u32 = 0o600;
+const OWN_MODE: u32 = 0o600;
 /// The most bytes of all files of one volume: an object has at most a megabyte, but many files may repeat its
 /// content.
 const VOLUME_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What each file counts beside its content: many sources may repeat an object with thousands of empty files.
+const FILE_BYTES: usize = 256;
+/// The most errors of a volume that are told.
+const ERRORS_MAX: usize = 100;
 
 /// A volume whose files come from objects: each of the four kinds, in the form of a projected volume.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +106,7 @@ struct SizeBudget(usize);
 impl SizeBudget {
     fn take(&mut self, bytes: Vec<u8>) -> Result<SecretContent, String> {
         let too_much = || format!("the volume's files would have more than {VOLUME_BYTES_MAX} bytes");
-        self.0 = self.0.checked_sub(bytes.len()).ok_or_else(too_much)?;
+        self.0 = self.0.checked_sub(bytes.len().saturating_add(FILE_BYTES)).ok_or_else(too_much)?;
         Ok(SecretContent::new(bytes))
     }
 }
@@ -119,6 +128,9 @@ pub fn files(
         match of_source(source, fetched, volume.default_mode, pod, allocatable, &mut room) {
             Ok(more) => files.extend(more),
             Err(error) => errors.push(error),
+        }
+        if errors.len() == ERRORS_MAX {
+            break;
         }
     }
     if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
@@ -158,9 +170,9 @@ fn of_source(
         (VolumeProjection { service_account_token: Some(wanted), .. }, Fetched::Token(token)) => {
             let token = token.as_ref().map_err(|error| error.message.clone())?;
             let owner = fs_user(pod);
-            let own = owner.is_some() || fs_group(pod).is_some();
-            let mode = if own { OWN_TOKEN_MODE } else { bits(default_mode) };
-            let content = SecretContent::new(token.0.as_bytes());
+            let own = owner.is_some() || fs_group::of_pod(pod).is_some();
+            let mode = if own { OWN_MODE } else { bits(default_mode) };
+            let content = room.take(token.text.as_bytes().to_vec())?;
             Ok(Files::from([(wanted.path.clone(), ProjectedFile { content, mode, owner })]))
         }
         (VolumeProjection { cluster_trust_bundle: Some(_), .. }, _) => Err(unsupported("clusterTrustBundle")),
@@ -249,12 +261,6 @@ fn bits(mode: i32) -> u32 {
     u32::try_from(mode).unwrap_or(0) & 0o7777
 }
 
-/// `spec.securityContext.fsGroup`.
-pub fn fs_group(pod: &Pod) -> Option<u32> {
-    let context = pod.spec.as_ref()?.security_context.as_ref()?;
-    u32::try_from(context.fs_group?).ok()
-}
-
 /// The user that all containers run as; `None` unless the pod sets the same user for all of them.
 fn fs_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
@@ -279,15 +285,25 @@ pub fn nested_mount_points(volume: &str, spec: &PodSpec) -> Vec<PathBuf> {
     let mut nested = BTreeSet::new();
     for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
         let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-        for own in mounts.iter().filter(|mount| mount.name == volume).map(clean) {
-            let below: BTreeSet<PathBuf> = mounts
-                .iter()
-                .filter_map(|mount| Some(clean(mount).strip_prefix(&own).ok()?.to_path_buf()))
-                .filter(|path| !path.as_os_str().is_empty() && !path.iter().any(|part| part == ".."))
-                .collect();
-            // A mount point below another volume's mount point is made in that other volume.
-            let outermost = |path: &&PathBuf| !below.iter().any(|one| one != *path && path.starts_with(one));
-            nested.extend(below.iter().filter(outermost).cloned());
+        let all: BTreeSet<PathBuf> = mounts.iter().map(clean).collect();
+        let own: BTreeSet<PathBuf> = mounts.iter().filter(|mount| mount.name == volume).map(clean).collect();
+        for own in &own {
+            // Paths are ordered by their components: what is below a path comes right behind it, and no name is as great as this.
+            let beyond = |path: &Path| path.join(OsStr::from_bytes(&[0xff]));
+            let mut behind = own.clone();
+            while let Some(path) = all.range((Bound::Excluded(behind), Bound::Unbounded)).next()
+                && let Ok(below) = path.strip_prefix(own)
+            {
+                let up = below.iter().position(|part| part == "..");
+                // A mount point below another volume's mount point is made in that other volume: it is not looked at.
+                behind = match up {
+                    None => {
+                        nested.insert(below.to_path_buf());
+                        beyond(path)
+                    }
+                    Some(up) => beyond(&own.join(below.iter().take(up + 1).collect::<PathBuf>())),
+                };
+            }
         }
     }
     nested.into_iter().collect()

@@ -1,0 +1,97 @@
+//! Volumes whose content changes while their pods run, and what is learnt of volumes on the way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_pace::Backoff;
+use messages::PodUid;
+use messages::volume_manager::MountedVolumes;
+use supervision::{Ctx, Effect};
+
+use super::texts::mount_event;
+use super::{MountAsker, REFRESH, Timer, VolumeManager};
+use crate::operations::Kind;
+use crate::{execute, plan};
+
+/// The delays after failures: as those of mounts, but never longer than a round.
+const AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), REFRESH);
+
+impl VolumeManager {
+    /// Refreshes the pod's volumes of objects, now or when the operation under way is over. No asker waits
+    /// for it.
+    pub(super) fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(desired) = self.desired.get(uid) else { return };
+        let is_due = plan::shows_objects(&desired.pod)
+            || self.with_claims(uid, &desired.pod)
+            || self.may_grow(uid, &desired.pod);
+        if !is_due {
+            return;
+        }
+        if self.operations.contains_key(uid) {
+            self.changed.insert(uid.clone());
+        } else {
+            self.ask(uid.clone(), Kind::Refresh, MountAsker::Sweep, ctx);
+        }
+    }
+
+    pub(super) fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
+        let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
+        let with_claims = self.with_claims(&uid, &desired.pod);
+        let backends = self.deps.backends.clone();
+        let refresh = execute::refresh(backends, uid.clone(), desired.pod.clone(), with_claims);
+        let refreshing = Effect::lasting("refresh volumes");
+        ctx.effect(refreshing, Some(uid.clone()), refresh, move |actor, refreshed, ctx| {
+            actor.count(&refreshed.timed);
+            actor.name_volumes(&uid, refreshed.claimed);
+            for error in &refreshed.errors {
+                let failure = refreshed.failures.get(&error.volume);
+                actor.record(&desired.pod_ref, mount_event(error, failure));
+            }
+            actor.refresh_again(&uid, refreshed.errors.is_empty(), ctx);
+            if refreshed.errors.is_empty() && actor.mounted.contains_key(&uid) {
+                actor.renewals_known.insert(uid.clone());
+            }
+            drop(actor.ended(&uid, ctx));
+        });
+    }
+
+    /// What could not be refreshed is tried again, at first soon.
+    fn refresh_again(&mut self, uid: &PodUid, is_well: bool, ctx: &mut Ctx<Self>) {
+        if is_well || self.desired.get(uid).is_none() {
+            self.refresh_delays.remove(uid);
+            return;
+        }
+        let before = self.refresh_delays.get(uid).copied();
+        let delay = before.map_or(AGAIN.first(), |before| AGAIN.following(before));
+        self.refresh_delays.insert(uid.clone(), delay);
+        ctx.set_timer(Timer::Again(uid.clone()), delay);
+    }
+
+    /// What an earlier kubelet has mounted is found by the names of PersistentVolumes; the volumes are known by their names in
+    /// the pod.
+    fn name_volumes(&mut self, uid: &PodUid, claimed: BTreeMap<String, String>) {
+        let Some(mounted) = self.mounted.get_mut(uid) else { return };
+        let known = &mounted.volumes.host_paths;
+        let is_there = |path: &String| known.values().any(|known| known == path);
+        let claimed: BTreeMap<String, String> = claimed
+            .into_iter()
+            .filter(|(name, path)| known.get(name) != Some(path) && is_there(path))
+            .collect();
+        if claimed.is_empty() {
+            return;
+        }
+        let mut volumes = MountedVolumes::clone(&mounted.volumes);
+        volumes.host_paths.retain(|_, known| !claimed.values().any(|path| path == known));
+        volumes.host_paths.extend(claimed);
+        mounted.volumes = Arc::new(volumes);
+    }
+
+    pub(super) fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.set_timer(Timer::Refresh, REFRESH);
+        let uids: Vec<PodUid> = self.desired.uids().cloned().collect();
+        for uid in &uids {
+            ctx.for_pod(uid, |ctx| self.refresh(uid, ctx));
+        }
+    }
+}

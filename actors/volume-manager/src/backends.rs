@@ -1,0 +1,93 @@
+//! What VolumeManager works through.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bridge_csi::plugins::Plugins;
+use bridge_csi::{DriverRegistry, NodeVolumes, VolumeFigures};
+use bridge_io::clock::Clock;
+use bridge_kube::{ClaimStatuses, CsiNodes, VolumeObjects};
+use bridge_node::host::{Layout, PodDirs};
+use bridge_node::mounts::Mounts;
+use messages::event_recorder::RecordEvent;
+use supervision::Address;
+
+use crate::attachments::Attachments;
+use crate::devices::Devices;
+use crate::objects::Objects;
+use crate::selinux::Selinux;
+
+/// What mounting and unmounting goes through.
+#[derive(Clone, Debug)]
+pub struct Backends {
+    /// The mounts and the directories of volumes.
+    pub mounts: Arc<dyn Mounts>,
+    /// The pods' own directories.
+    pub pod_dirs: Arc<dyn PodDirs>,
+    /// Memory that pods may have on this node, in bytes: no memory-backed volume is larger.
+    pub allocatable_memory_bytes: u64,
+    /// The source of the files of secrets, config maps, tokens and pod fields.
+    pub objects: Objects,
+    /// The recorder of events, for what happens while a volume is set up.
+    pub events: Address<RecordEvent>,
+    /// The claims of pods and the volumes behind them; `None` without a cluster.
+    pub volume_objects: Option<Arc<dyn VolumeObjects>>,
+    /// The status of these claims; `None` without a cluster.
+    pub claim_statuses: Option<Arc<dyn ClaimStatuses>>,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
+    /// The CSI drivers.
+    pub csi: Csi,
+    /// The devices that pods share; it outlives the incarnation.
+    pub devices: Devices,
+    /// The volumes that the cluster attaches; it outlives the incarnation.
+    pub attachments: Attachments,
+    /// How volumes are labelled; `None` on a node without SELinux.
+    pub selinux: Option<Selinux>,
+}
+
+/// What volumes of CSI drivers go through.
+#[derive(Clone)]
+pub struct Csi {
+    /// The node's name.
+    pub node: String,
+    /// The plugins that register.
+    pub plugins: Arc<dyn Plugins>,
+    /// The drivers that are registered.
+    pub registry: Arc<dyn DriverRegistry>,
+    /// The drivers' volumes on this node.
+    pub volumes: Arc<dyn NodeVolumes>,
+    /// The size and health of the drivers' volumes.
+    pub figures: Arc<dyn VolumeFigures>,
+    /// Feature gate `CSIVolumeHealth`: drivers are asked for the health of their volumes.
+    pub tells_health: bool,
+    /// The object that lists the drivers of this node; `None` without a cluster.
+    pub csi_nodes: Option<Arc<dyn CsiNodes>>,
+}
+
+impl fmt::Debug for Csi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Csi").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Backends {
+    pub(crate) fn node(&self) -> NodeFacts<'_> {
+        NodeFacts {
+            layout: self.pod_dirs.layout(),
+            allocatable_memory_bytes: self.allocatable_memory_bytes,
+            in_cluster: self.objects.in_cluster,
+        }
+    }
+}
+
+/// The facts about the node that plans depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeFacts<'a> {
+    /// The paths of the kubelet's directories.
+    pub layout: &'a Layout,
+    /// Memory that pods may have on this node, in bytes.
+    pub allocatable_memory_bytes: u64,
+    /// Whether there is an API server to fetch objects from.
+    pub in_cluster: bool,
+}

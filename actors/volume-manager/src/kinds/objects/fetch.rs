@@ -1,0 +1,68 @@
+//! Fetches the objects whose contents volumes show as files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_node::mounts::Projection;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
+use messages::PodRef;
+use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
+use supervision::AskError;
+
+use super::payload::{self, Fetched, ObjectVolume};
+use crate::fs_group;
+use crate::objects::Objects;
+
+/// Longest wait for ObjectCache: it answers for an object within a second, but a token takes a call to the
+/// API server.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn unanswered(error: &AskError) -> ObjectError {
+    ObjectError { not_found: false, message: format!("ObjectCache: {error}") }
+}
+
+/// The files of a volume, with the group that they belong to and the mount points within the volume.
+///
+/// # Errors
+/// The errors in upstream's text, for people.
+pub(super) async fn projection(
+    objects: &Objects,
+    volume: &ObjectVolume,
+    name: &str,
+    pod: &Pod,
+) -> Result<Projection, String> {
+    let fetched = join_all(volume.sources.iter().map(|source| fetch(objects, source, pod))).await;
+    let files = payload::files(volume, &fetched, pod, &objects.node.allocatable)?;
+    let nested = pod.spec.as_ref().map(|spec| payload::nested_mount_points(name, spec));
+    Ok(Projection { files, group: fs_group::of_pod(pod), nested: nested.unwrap_or_default() })
+}
+
+/// What a source needs.
+async fn fetch(objects: &Objects, source: &VolumeProjection, pod: &Pod) -> Fetched {
+    let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
+    if let Some(secret) = &source.secret {
+        let ask = GetSecret { namespace, name: Arc::from(secret.name.as_str()) };
+        let answer = objects.secrets.ask(ask, DEADLINE).await;
+        Fetched::Secret(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+    } else if let Some(config_map) = &source.config_map {
+        let ask = GetConfigMap { namespace, name: Arc::from(config_map.name.as_str()) };
+        let answer = objects.config_maps.ask(ask, DEADLINE).await;
+        Fetched::ConfigMap(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+    } else if let Some(token) = &source.service_account_token {
+        let answer = objects.tokens.ask(token_ask(token, pod), DEADLINE).await;
+        Fetched::Token(answer.unwrap_or_else(|error| Err(unanswered(&error))))
+    } else {
+        Fetched::Nothing
+    }
+}
+
+fn token_ask(token: &ServiceAccountTokenProjection, pod: &Pod) -> GetToken {
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    GetToken {
+        pod: PodRef::of(pod),
+        service_account: Arc::from(account.unwrap_or_default()),
+        audience: Arc::from(token.audience.as_deref().unwrap_or_default()),
+        expiration_seconds: token.expiration_seconds,
+    }
+}
