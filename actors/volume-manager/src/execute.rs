@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::OtherVolume;
 use bridge_node::mounts::MountPoint;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Pod, Volume};
@@ -466,7 +467,7 @@ async fn prepare_subpath(
     Ok(target.to_string_lossy().into_owned())
 }
 
-/// The volumes that are mounted for a pod.
+/// The volumes that a pod has.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Paths on the host, by volume.
@@ -475,24 +476,38 @@ pub struct Found {
     pub plugins: Vec<String>,
 }
 
-/// The volumes that an earlier incarnation or kubelet has left mounted, by pod.
+impl Found {
+    /// Adds a volume, unless it is known already.
+    fn add(&mut self, name: String, plugin: String, path: &Path) {
+        if let Entry::Vacant(unknown) = self.host_paths.entry(name) {
+            unknown.insert(path.to_string_lossy().into_owned());
+            self.plugins.push(plugin);
+        }
+    }
+}
+
+/// The volumes that an earlier incarnation or kubelet has left, by pod.
 ///
 /// # Errors
-/// [`VolumeError`] when the machine's mounts cannot be read.
+/// [`VolumeError`] when the machine's mounts or the pods' directories cannot be read.
 pub async fn reconstruct(backends: Backends) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
     let pods = backends.pod_dirs.layout().pods();
     let mounts = backends.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
     let mut found = volumes_of(&pods, &mounts);
-    // Block devices are links, and mounted elsewhere.
     let volumes = backends.pod_dirs.other_volumes(None, &[]).await.map_err(|error| failed("")(&error))?;
-    for volume in volumes.into_iter().filter(|volume| volume.is_block) {
-        let Some(uid) = volume.pod else { continue };
-        let Ok(link) = backends.pod_dirs.layout().pod_device(&uid, &volume.plugin, &volume.name) else {
+    let layout = backends.pod_dirs.layout();
+    for OtherVolume { pod, plugin, name, is_block, .. } in volumes {
+        let Some(uid) = pod else { continue };
+        // Block devices are links, and mounted elsewhere.
+        let path = if is_block {
+            layout.pod_device(&uid, &plugin, &name)
+        } else if kinds::of_plugin(&plugin).is_some_and(VolumeKind::may_lack_mounts) {
+            layout.pod_volume(&uid, &plugin, &name)
+        } else {
             continue;
         };
-        let of_pod = found.entry(PodUid::new(&uid)).or_default();
-        of_pod.host_paths.insert(volume.name, link.to_string_lossy().into_owned());
-        of_pod.plugins.push(volume.plugin);
+        let Ok(path) = path else { continue };
+        found.entry(PodUid::new(&uid)).or_default().add(name, plugin, &path);
     }
     Ok(found)
 }
@@ -505,12 +520,8 @@ fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
         let _named = blame::name(&PodUid::new(uid));
         let pod_dir = pods.join(uid);
         let Some((plugin, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
-        let volumes = found.entry(PodUid::new(uid)).or_default();
         // A mount within a volume comes after the volume's own mount, which counts.
-        if let Entry::Vacant(unknown) = volumes.host_paths.entry(name) {
-            unknown.insert(mount.path.to_string_lossy().into_owned());
-            volumes.plugins.push(plugin);
-        }
+        found.entry(PodUid::new(uid)).or_default().add(name, plugin, &mount.path);
     }
     found
 }

@@ -361,6 +361,35 @@ fn what_an_earlier_incarnation_mounted_is_found_before_it_is_unmounted() {
 
 type Figures = BTreeMap<PodUid, Arc<PodVolumeStats>>;
 
+/// The bytes that the only measured volume of a pod takes; `None` if none is told.
+async fn used_bytes(actor: &Supervised<VolumeManager>) -> Option<u64> {
+    let told: Figures = ask(actor, GetVolumeStats, 3 * SECOND).await.unwrap();
+    told.values()
+        .flat_map(|volumes| volumes.values())
+        .find_map(|stats| Some(stats.usage.as_ref()?.used_bytes))
+}
+
+#[test]
+fn a_new_incarnation_knows_volumes_that_are_directories_without_a_mount() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let with_volume = with_volumes(&pod(0), 1);
+        let desired = || desired_of(std::slice::from_ref(&with_volume));
+        actor.address().tell(desired()).unwrap();
+        ask(&actor, MountVolumes { pod: with_volume.clone() }, SECOND).await.unwrap().unwrap();
+        let uid = &with_volume.pod_ref.uid;
+        let path = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir/data-0");
+        stage.fakes.disk.write(format!("{path}/file"), vec![1; 1000], 0o644);
+        assert_eq!(used_bytes(&actor).await, Some(1000));
+        // No worker asks the next one for the volume.
+        stage.crash::<VolumeManager>().await;
+        actor.address().tell(desired()).unwrap();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(used_bytes(&actor).await, Some(1000));
+    });
+}
+
 #[test]
 fn figures_are_measured_when_asked_for_and_a_volume_that_hangs_keeps_no_other_back() {
     alone(async |stage| {

@@ -197,6 +197,12 @@ pub(crate) trait VolumeKind: Sync {
         std::future::ready(Ok(true)).boxed()
     }
 
+    /// Whether a volume may be a directory alone, without a mount of its own. What an earlier run has left of such volumes is
+    /// found by their directories.
+    fn may_lack_mounts(&self) -> bool {
+        false
+    }
+
     /// Whether a set-up waits for others than this node: a controller, a driver or a server. The volumes of such kinds are
     /// set up side by side, after those of all other kinds.
     fn is_remote(&self) -> bool {

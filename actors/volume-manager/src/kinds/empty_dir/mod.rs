@@ -67,6 +67,10 @@ impl VolumeKind for EmptyDir {
         Ok(VolumePlan { host_path: path, ready, steps })
     }
 
+    fn may_lack_mounts(&self) -> bool {
+        true
+    }
+
     fn measure<'a>(
         &'a self,
         backends: &'a Backends,

@@ -103,6 +103,11 @@ impl VolumeKind for ObjectKind {
         }))
     }
 
+    /// Config maps alone may get onto a disk.
+    fn may_lack_mounts(&self) -> bool {
+        self.0 == volume_plugins::CONFIG_MAP
+    }
+
     fn measure<'a>(
         &'a self,
         backends: &'a Backends,
