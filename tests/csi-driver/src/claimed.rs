@@ -111,11 +111,12 @@ pub fn loops_below(directory: &Path) -> BTreeMap<String, String> {
 
 /// Takes away what a failed case has left below a directory: mounts of drivers' volumes and loop devices.
 pub fn take_away_below(directory: &Path) {
-    for path in mounts_below(directory).into_keys().rev() {
-        let _gone = Command::new("umount").arg(&path).status();
-    }
+    // A device that is shown to a pod has a loop device that keeps its mount busy.
     for device in loops_below(directory).into_keys() {
         let _gone = Command::new("losetup").arg("--detach").arg(&device).status();
+    }
+    for path in mounts_below(directory).into_keys().rev() {
+        let _gone = Command::new("umount").arg(&path).status();
     }
 }
 

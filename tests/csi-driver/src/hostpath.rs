@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::controller::Controller;
+use crate::programs::program;
 
 /// The two programs.
 #[derive(Clone, Debug)]
@@ -28,24 +29,6 @@ impl Programs {
             plugin: program("CSI_HOSTPATH", "hostpathplugin")?,
             registrar: program("CSI_REGISTRAR", "csi-node-driver-registrar")?,
         })
-    }
-}
-
-fn program(variable: &str, file: &str) -> Result<PathBuf, String> {
-    let value = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let cache = || {
-        let home = value("HOME").unwrap_or_else(|| "/root".to_owned());
-        value("UNDERSTUDY_CACHE")
-            .map_or_else(|| Path::new(&home).join(".cache/understudy/bin"), PathBuf::from)
-    };
-    let path = value(variable).map_or_else(|| cache().join(file), PathBuf::from);
-    if path.is_file() {
-        Ok(path)
-    } else {
-        Err(format!(
-            "no {file} of kubernetes-csi: {variable} names none, and there is none at {}",
-            path.display()
-        ))
     }
 }
 

@@ -25,6 +25,8 @@ mod effects;
 pub mod hostpath;
 pub mod orders;
 mod process;
+pub mod programs;
+pub mod registrar;
 
 pub use effects::{Mounts, is_mounted};
 pub use process::{DriverProcess, asked};

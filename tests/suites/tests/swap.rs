@@ -3,9 +3,9 @@
 //!
 //! Besides what the suite `standalone` finds in its environment (`UNDERSTUDY_KUBELET`, `UNDERSTUDY_CRI_SOCKET`,
 //! `UNDERSTUDY_TEST_IMAGE`, `UNDERSTUDY_CGROUP_PARENT`) it needs the control plane of `tests/env/control-plane`
-//! (`UNDERSTUDY_CONTROL_PLANE_DIR`, `UNDERSTUDY_ADMIN_KUBECONFIG`, `UNDERSTUDY_CLUSTER_CA`), kubectl and a Go kubelet
-//! (`UNDERSTUDY_GO_KUBELET`, `UNDERSTUDY_KUBECTL`, else both from `UNDERSTUDY_CACHE`, default `~/.cache/understudy/bin`),
-//! and root. Without any of these it is skipped.
+//! (`UNDERSTUDY_CONTROL_PLANE_DIR`, `UNDERSTUDY_ADMIN_KUBECONFIG`, `UNDERSTUDY_CLUSTER_CA`), kubectl, a Go kubelet
+//! and a registrar of CSI drivers that it accepts (`UNDERSTUDY_KUBECTL`, `UNDERSTUDY_GO_KUBELET`, `UNDERSTUDY_CSI_REGISTRAR`,
+//! else from `UNDERSTUDY_CACHE`, default `~/.cache/understudy/bin`; `tests/env/go-kubelet` builds the last two), and root. Without any of these it is skipped.
 //!
 //! The Go kubelet has a few paths that no flag moves. It runs in a mount namespace in which `/var/lib/kubelet` is a
 //! directory of its own; the root directory, which is another one, is shared between the namespaces.
@@ -35,6 +35,8 @@ mod pods;
 mod scenes;
 #[path = "swap/state.rs"]
 mod state;
+#[path = "swap/storage.rs"]
+mod storage;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,9 @@ use libtest_mimic::{Arguments, Completion};
 use testkit::cases::{conclude, trial};
 
 fn main() -> ExitCode {
+    if let Some(ended) = csi_driver::asked() {
+        return ended;
+    }
     let mut arguments = Arguments::from_args();
     // A kubelet takes every pod of its runtime to be its own.
     arguments.test_threads = Some(1);

@@ -79,6 +79,16 @@ impl Cluster {
         serde_json::from_str(&text).map_err(|error| format!("{error} in {text}"))
     }
 
+    /// Changes an object's status as the controller does whose part the test plays.
+    ///
+    /// # Panics
+    /// The API server refuses that.
+    pub fn tell(&self, kind: &str, name: &str, status: &Value) {
+        let patch = json!({ "status": status }).to_string();
+        let told = ["patch", kind, name, "--subresource=status", "--type=merge", "-p", &patch];
+        self.kubectl(&told).expect("a status is taken");
+    }
+
     /// The output of a command in a container.
     pub fn exec(&self, pod: &str, container: &str, script: &str) -> Result<String, String> {
         self.kubectl(&["exec", pod, "-c", container, "--", "sh", "-c", script])

@@ -1,7 +1,9 @@
 //! The programs and settings of the suite.
 
 use std::net::{IpAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use csi_driver::programs::program;
 
 /// Everything that the suite needs.
 #[derive(Clone, Debug)]
@@ -11,6 +13,8 @@ pub struct Environment {
     /// The Go kubelet.
     pub go: PathBuf,
     pub kubectl: PathBuf,
+    /// A registrar of CSI drivers that both kubelets accept.
+    pub registrar: PathBuf,
     /// Path of the runtime's socket.
     pub socket: String,
     pub image: String,
@@ -39,6 +43,7 @@ impl Environment {
             authority: needed("UNDERSTUDY_CLUSTER_CA")?.into(),
             go: program("UNDERSTUDY_GO_KUBELET", "kubelet")?,
             kubectl: program("UNDERSTUDY_KUBECTL", "kubectl")?,
+            registrar: csi_driver::registrar::find()?,
             address: own_address()?,
         })
     }
@@ -50,21 +55,6 @@ fn variable(name: &str) -> Option<String> {
 
 fn needed(name: &str) -> Result<String, String> {
     variable(name).ok_or_else(|| format!("no kubelet, runtime or API server: {name} is not set"))
-}
-
-fn program(name: &str, file: &str) -> Result<PathBuf, String> {
-    let cache = || match variable("UNDERSTUDY_CACHE") {
-        Some(cache) => PathBuf::from(cache),
-        None => {
-            Path::new(&variable("HOME").unwrap_or_else(|| "/root".to_owned())).join(".cache/understudy/bin")
-        }
-    };
-    let path = variable(name).map_or_else(|| cache().join(file), PathBuf::from);
-    if path.is_file() {
-        Ok(path)
-    } else {
-        Err(format!("no {file}: {} is not there ({name})", path.display()))
-    }
 }
 
 /// The address from which the machine would reach others; no packet is sent.

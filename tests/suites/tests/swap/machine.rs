@@ -270,9 +270,14 @@ impl Machine {
         self.path("gates")
     }
 
+    /// The root directory of both kubelets.
+    pub fn root(&self) -> PathBuf {
+        self.path("root")
+    }
+
     /// The directory of a pod, whether it exists or not.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.path("root").join("pods").join(uid)
+        self.root().join("pods").join(uid)
     }
 
     /// The mounts of pods, as the machine sees them.

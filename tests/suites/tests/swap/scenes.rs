@@ -17,10 +17,11 @@ pub type Scene = fn(&Environment);
 pub const ALL: &[(&str, Scene)] = &[
     ("pods_run_on_under_the_other_kubelet_and_back", there_and_back),
     ("what_happened_between_the_kubelets_is_seen_to", between),
+    ("drivers_volumes_are_adopted_and_handed_back_as_they_are", crate::storage::adopted),
 ];
 
 /// Waits until each pod is Ready, or has ended in the given phase.
-fn settled(machine: &Machine, wanted: &[(&str, &str)]) {
+pub fn settled(machine: &Machine, wanted: &[(&str, &str)]) {
     eventually("every pod is as it shall be", SOON, || {
         let now = statuses(&machine.cluster)?;
         for (pod, wanted) in wanted {
@@ -41,7 +42,7 @@ fn uid(machine: &Machine, pod: &str) -> String {
     pod["metadata"]["uid"].as_str().expect("every pod has a UID").to_owned()
 }
 
-fn deleted(machine: &Machine, pod: &str) {
+pub fn deleted(machine: &Machine, pod: &str) {
     let uid = uid(machine, pod);
     machine.cluster.delete(pod);
     eventually("the pod is gone", SOON, || machine.cluster.is_gone(pod));

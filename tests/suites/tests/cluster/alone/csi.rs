@@ -110,6 +110,7 @@ impl Stand {
 impl Drop for Stand {
     fn drop(&mut self) {
         take_away_below(&self.member.node.root());
+        take_away_below(self.directory.path());
     }
 }
 
