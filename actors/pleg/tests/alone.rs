@@ -225,6 +225,20 @@ fn a_look_that_fails_is_repeated_until_its_touch_is_answered() {
 }
 
 #[test]
+fn a_container_of_which_the_runtime_has_too_much_to_tell_is_asked_for_less() {
+    alone(async |stage| {
+        let too_large = Fault::Error(CriErrorKind::ResourceExhausted, "message length too large".to_owned());
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1, too_large);
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let _actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        assert_eq!(near.pool.last().unwrap().state.containers[0].state, ContainerState::Running);
+        assert_eq!((near.events.count(), looks(stage, Rpc::ContainerStatus)), (0, 2));
+    });
+}
+
+#[test]
 fn a_runtime_that_is_away_is_asked_after_100_ms_doubling_to_5_s() {
     alone(async |stage| {
         stage.fakes.runtime.set_down(true);

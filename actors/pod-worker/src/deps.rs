@@ -7,6 +7,7 @@ use std::time::Duration;
 use bridge_cri::{ExecSync, PodLifecycle, RuntimeReads};
 use bridge_http::probes::Prober;
 use bridge_io::clock::Clock;
+use bridge_io::compute::Compute;
 use bridge_node::host::PodDirs;
 use futures::future::BoxFuture;
 use messages::event_recorder::RecordEvent;
@@ -132,6 +133,8 @@ pub struct PodWorkerDeps {
     pub epoch: Instant,
     /// Wall clock and randomness.
     pub clock: Arc<dyn Clock>,
+    /// Computing whose amount the pod chooses.
+    pub compute: Arc<dyn Compute>,
     /// Reads the node's resolver configuration; absent if `resolvConf` is empty.
     pub resolv_conf: Option<ReadResolvConf>,
     /// Settings.

@@ -116,6 +116,7 @@ impl Neighbours {
             prober: Arc::new(FakeProber::new()),
             epoch: tokio::time::Instant::now(),
             clock: fakes.clock.clone(),
+            compute: fakes.compute.clone(),
             resolv_conf: None,
             config: Arc::new(PodWorkerConfig::default()),
             metrics: PodWorkerMetrics::new().unwrap(),

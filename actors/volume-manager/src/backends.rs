@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bridge_csi::plugins::Plugins;
 use bridge_csi::{DriverRegistry, NodeVolumes, VolumeFigures};
 use bridge_io::clock::Clock;
+use bridge_io::compute::Compute;
 use bridge_kube::{ClaimStatuses, CsiNodes, VolumeObjects};
 use bridge_node::host::{Layout, PodDirs};
 use bridge_node::mounts::Mounts;
@@ -36,6 +37,8 @@ pub struct Backends {
     pub claim_statuses: Option<Arc<dyn ClaimStatuses>>,
     /// Wall time.
     pub clock: Arc<dyn Clock>,
+    /// Computing whose amount pods choose.
+    pub compute: Arc<dyn Compute>,
     /// The CSI drivers.
     pub csi: Csi,
     /// The devices that pods share; it outlives the incarnation.

@@ -4,6 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bridge_node::host::OtherVolume;
@@ -103,7 +104,7 @@ pub async fn mount(
         Err(error) => return broken(&error),
     };
     let mut outcome = MountOutcome { held, ..MountOutcome::default() };
-    let of_pod = OfPod { backends: &backends, pod: &pod, uid: &uid, mounts: &mounts };
+    let of_pod = OfPod::new(&backends, &pod, &uid, &mounts);
     let mut remote = Vec::new();
     for (volume, uses) in used(&pod) {
         if outcome.held.contains_key(&volume.name) {
@@ -185,16 +186,21 @@ fn used(pod: &Pod) -> Vec<(&Volume, Uses)> {
 /// A pod whose volumes are worked on.
 struct OfPod<'a> {
     backends: &'a Backends,
-    pod: &'a Pod,
+    pod: &'a Arc<Pod>,
     uid: &'a PodUid,
     /// The mounts below the pod's directory.
     mounts: &'a [MountPoint],
+    room_for_files: AtomicUsize,
 }
 
-impl OfPod<'_> {
+impl<'a> OfPod<'a> {
+    fn new(backends: &'a Backends, pod: &'a Arc<Pod>, uid: &'a PodUid, mounts: &'a [MountPoint]) -> Self {
+        Self { backends, pod, uid, mounts, room_for_files: kinds::POD_BYTES_MAX.into() }
+    }
+
     fn wanted<'w>(&'w self, name: &'w str, source: &'w Source, label: Option<&'w str>) -> Wanted<'w> {
-        let Self { backends, pod, uid, mounts } = *self;
-        Wanted { name, source, pod, uid, node: backends.node(), mounts, label }
+        let Self { backends, pod, uid, mounts, room_for_files } = self;
+        Wanted { name, source, pod, uid, node: backends.node(), mounts, label, room_for_files }
     }
 
     /// The SELinux label of the volume. `Err` has what is wrong with it; what was judged of it is added in either case.
@@ -414,7 +420,7 @@ pub async fn refresh(backends: Backends, uid: PodUid, pod: Arc<Pod>, with_claims
     let Ok(pod_dir) = backends.pod_dirs.layout().pod(uid.as_str()) else { return refreshed };
     // Without the list of mounts a tmpfs could be mounted on top of the existing one.
     let Ok(mounts) = backends.mounts.list_below(&pod_dir).await else { return refreshed };
-    let of_pod = OfPod { backends: &backends, pod: &pod, uid: &uid, mounts: &mounts };
+    let of_pod = OfPod::new(&backends, &pod, &uid, &mounts);
     for (volume, uses) in used(&pod) {
         if let Some(Err(error)) = of_pod.refresh(volume, uses, with_claims, &mut refreshed).await {
             refreshed.errors.push(failed(&volume.name)(&error));

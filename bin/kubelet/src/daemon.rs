@@ -283,6 +283,7 @@ fn bridge(
         pull_records: Arc::new(pull_records),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),
+        compute: Arc::new(Lane::new("pods' computing", handle.clone())),
         checkpoints: Arc::new(DirCheckpoints::new(layout.data_dir("understudy"), handle.clone())),
         files: Arc::new(DiskStaticFiles::new(handle.clone())),
         url: settings::manifest_url(&loaded.config)?

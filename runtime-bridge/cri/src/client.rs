@@ -26,6 +26,9 @@ use bridge_pace::Backoff;
 
 /// The largest message in either direction, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The most bytes of an error of the runtime, which comes in headers: gRPC in Go has this bound. One that is longer counts as a
+/// broken connection, and what became of the call is unknown.
+const ERROR_BYTES_MAX: u32 = 16 * 1024 * 1024;
 /// The wait after the first failed connection; each further failure multiplies it.
 const BACKOFF: Backoff = Backoff::growing(Duration::from_millis(100), Duration::from_secs(3), 160);
 
@@ -215,6 +218,7 @@ fn channel(io: &Io, path: &Path) -> Channel {
     io.enter(|| {
         // The authority is only a name: the dialer alone decides where the connection goes.
         Endpoint::from_static("http://localhost")
+            .http2_max_header_list_size(ERROR_BYTES_MAX)
             .connect_with_connector_lazy(tower::service_fn(move |_: Uri| dialer.clone().dial()))
     })
 }

@@ -65,6 +65,12 @@ impl CriError {
         self.kind == CriErrorKind::NotFound
     }
 
+    /// Whether the answer, or what the runtime would need for it, was too large: asking for less may help.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.kind == CriErrorKind::ResourceExhausted
+    }
+
     /// Whether the runtime lacks this RPC: the caller falls back instead of retrying.
     #[must_use]
     pub fn is_unimplemented(&self) -> bool {
@@ -94,7 +100,8 @@ impl CriError {
             Code::DeadlineExceeded | Code::Cancelled => CriErrorKind::DeadlineExceeded,
             Code::NotFound => CriErrorKind::NotFound,
             Code::AlreadyExists => CriErrorKind::AlreadyExists,
-            Code::ResourceExhausted => CriErrorKind::ResourceExhausted,
+            // The client's own word for a message that is too long is OutOfRange.
+            Code::ResourceExhausted | Code::OutOfRange => CriErrorKind::ResourceExhausted,
             Code::Unimplemented => CriErrorKind::Unimplemented,
             Code::InvalidArgument => CriErrorKind::InvalidArgument,
             // A status that tonic made up because the connection broke under the call.
@@ -117,6 +124,7 @@ impl CriError {
             }
             source = error.source();
         }
+        cut(&mut message);
         // What no server sent has a code that tonic made up.
         let code = if kind == CriErrorKind::Unavailable { Code::Unavailable } else { status.code() };
         Self { operation, kind, message, code }
@@ -126,6 +134,17 @@ impl CriError {
     #[cfg(feature = "fake")]
     pub(crate) fn to_status(&self) -> tonic::Status {
         tonic::Status::new(self.code, self.message.clone())
+    }
+}
+
+/// The most bytes of an error's words that are kept. What a pod's author writes can make the runtime's words megabytes long, and they
+/// stand in events, statuses and logs.
+const WORDS_BYTES_MAX: usize = 16 * 1024;
+
+fn cut(words: &mut String) {
+    if words.len() > WORDS_BYTES_MAX {
+        words.truncate(words.floor_char_boundary(WORDS_BYTES_MAX));
+        words.push_str("...");
     }
 }
 
@@ -187,6 +206,16 @@ mod tests {
         );
         assert_eq!(kind(Code::Unknown, "container \"a\": not found"), CriErrorKind::NotFound);
         assert_eq!(kind(Code::Internal, "boom"), CriErrorKind::Other);
+        let too_large =
+            "Error, decoded message length too large: found 20000000 bytes, the limit is: 16777216 bytes";
+        assert_eq!(kind(Code::OutOfRange, too_large), CriErrorKind::ResourceExhausted);
+    }
+
+    #[test]
+    fn the_runtimes_words_are_kept_up_to_a_bound() {
+        let long = format!("{}: not found", "é".repeat(1 << 20));
+        let error = CriError::from_status(Rpc::StartContainer, &tonic::Status::new(Code::Unknown, long));
+        assert_eq!((error.kind, error.message.len()), (CriErrorKind::NotFound, WORDS_BYTES_MAX + 3));
     }
 
     #[test]

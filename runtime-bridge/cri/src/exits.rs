@@ -70,15 +70,19 @@ pub trait ExitWatcher: Send + Sync + 'static {
     fn exits(&self) -> BoxStream<'static, Exited>;
 }
 
-/// The process ID that containerd and CRI-O put into a verbose `ContainerStatus`; `None` while no process runs, or
-/// where the runtime does not state it.
+/// The longest verbose answer that is searched for a process ID, in bytes: it repeats what the pod's author wrote, several times.
+const INFO_BYTES_MAX: usize = 1024 * 1024;
+
+/// The process ID that containerd and CRI-O put into a verbose `ContainerStatus`; `None` while no process runs, where the runtime
+/// does not state it, or in an answer of more than 1 MiB.
 #[must_use]
 pub fn container_pid(status: &ContainerStatusResponse) -> Option<u32> {
     #[derive(serde::Deserialize)]
     struct Info {
         pid: u32,
     }
-    let info: Info = serde_json::from_str(status.info.get("info")?).ok()?;
+    let text = status.info.get("info").filter(|text| text.len() <= INFO_BYTES_MAX)?;
+    let info: Info = serde_json::from_str(text).ok()?;
     Some(info.pid).filter(|pid| *pid != 0)
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods)]
 
 pub mod clock;
+pub mod compute;
 mod offload;
 mod runtime;
 pub mod watch;

@@ -26,7 +26,10 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/pleg/", &["Clock", "ExitWatcher", "PodDirReads", "RuntimeReads"]),
     ("actors/pod-manager/", &["MirrorObjects"]),
     ("actors/pod-sources/", &["Clock", "Follow", "ManifestUrl", "StaticFiles"]),
-    ("actors/pod-worker/", &["Clock", "ExecSync", "PodDirs", "PodLifecycle", "Prober", "RuntimeReads"]),
+    (
+        "actors/pod-worker/",
+        &["Clock", "Compute", "ExecSync", "PodDirs", "PodLifecycle", "Prober", "RuntimeReads"],
+    ),
     ("actors/probe-manager/", &["CheckpointStore", "Clock", "ExecSync", "Prober"]),
     ("actors/resource-manager/", &["Cgroups"]),
     ("actors/stats-provider/", &["Stats", "UsageReads"]),
@@ -36,6 +39,7 @@ const PORTS: &[(&str, &[&str])] = &[
         &[
             "ClaimStatuses",
             "Clock",
+            "Compute",
             "CsiNodes",
             "DriverRegistry",
             "Mounts",

@@ -8,6 +8,7 @@ use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, PodSandbox
 use bridge_cri::{CriMetrics, Operations};
 use bridge_io::Io;
 use bridge_io::clock::FakeClock;
+use bridge_io::compute::Inline;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{FakeDisk, FakePodDirs, Layout};
@@ -39,6 +40,8 @@ pub struct Fakes {
     pub cgroups: Arc<FakeCgroups>,
     /// Wall time.
     pub clock: Arc<FakeClock>,
+    /// Computing.
+    pub compute: Arc<Inline>,
 }
 
 impl Fakes {
@@ -61,6 +64,7 @@ impl Fakes {
             checkpoints: Arc::new(FakeCheckpoints::new()),
             cgroups: Arc::new(FakeCgroups::new(CgroupVersion::V2, names)),
             clock: Arc::new(FakeClock::new(1, start)),
+            compute: Arc::new(Inline),
         }
     }
 }

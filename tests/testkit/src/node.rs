@@ -149,6 +149,7 @@ impl World {
             runtime: Arc::new(self.runtime.clone()),
             exits: Arc::new(self.runtime.exit_watcher()),
             clock: self.clock.clone(),
+            compute: Arc::new(bridge_io::compute::Inline),
             checkpoints: Arc::new(self.checkpoints.clone()),
             files: Arc::new(FakeStaticFiles::new(self.disk.clone())),
             url: self.url.clone().map(|url| Arc::new(url) as Arc<dyn ManifestUrl>),

@@ -1,5 +1,7 @@
 //! A container's block devices (row 10.19).
 
+use std::collections::BTreeSet;
+
 use bridge_cri::wire::Device;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -16,6 +18,11 @@ pub(super) fn devices(
     container: &Container,
     setting: &ContainerSetting<'_>,
 ) -> Result<Vec<Device>, ConfigError> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter(|volume| {
+        volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.read_only == Some(true))
+    });
+    let read_only: BTreeSet<&str> = claims.map(|volume| volume.name.as_str()).collect();
     let wanted = container.volume_devices.iter().flatten();
     let devices = wanted.map(|device| {
         if !device.device_path.starts_with('/') {
@@ -26,7 +33,7 @@ pub(super) fn devices(
             volume: device.name.clone(),
             container: container.name.clone(),
         })?;
-        let permissions = if is_read_only(pod, &device.name) { READ } else { ALL };
+        let permissions = if read_only.contains(device.name.as_str()) { READ } else { ALL };
         Ok(Device {
             container_path: device.device_path.clone(),
             host_path: host_path.clone(),
@@ -34,10 +41,4 @@ pub(super) fn devices(
         })
     });
     devices.collect()
-}
-
-fn is_read_only(pod: &Pod, name: &str) -> bool {
-    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claim = volumes.find(|volume| volume.name == name).and_then(|it| it.persistent_volume_claim.as_ref());
-    claim.is_some_and(|claim| claim.read_only == Some(true))
 }

@@ -113,11 +113,23 @@ pub fn container_config(
     })
 }
 
+/// The most bytes of one annotation. The runtime tells all annotations of all containers in one list, which has a bound of its own:
+/// what is longer is left out, and missed only when a kubelet has to end the container without knowing its pod.
+const ANNOTATION_BYTES_MAX: usize = 16 * 1024;
+
+fn is_short(text: &str) -> bool {
+    text.len() <= ANNOTATION_BYTES_MAX
+}
+
+fn short_json(value: &impl serde::Serialize) -> Option<String> {
+    serde_json::to_string(value).ok().filter(|text| is_short(text))
+}
+
 /// The annotations by which a kubelet can kill, adopt and show the container when its pod is not known any
 /// more.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
     let key = |name: &str| format!("io.kubernetes.container.{name}");
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let text = |field: &Option<String>| field.clone().filter(|text| is_short(text)).unwrap_or_default();
     let mut annotations = BTreeMap::from([
         (key("hash"), hash_text(container_hash(container))),
         (key("restartCount"), attempt.to_string()),
@@ -131,10 +143,10 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
         annotations.insert("io.kubernetes.pod.terminationGracePeriod".to_owned(), seconds.to_string());
     }
     if let Some(hook) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
-        annotations.extend(serde_json::to_string(hook).ok().map(|json| (key("preStopHandler"), json)));
+        annotations.extend(short_json(hook).map(|json| (key("preStopHandler"), json)));
     }
     if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty()) {
-        annotations.extend(serde_json::to_string(ports).ok().map(|json| (key("ports"), json)));
+        annotations.extend(short_json(ports).map(|json| (key("ports"), json)));
     }
     annotations
 }
@@ -225,6 +237,18 @@ mod tests {
         assert_eq!(config.annotations, expected);
         assert_eq!(config.log_path, "c/3.log");
         assert_eq!(config.metadata.expect("set").attempt, 3);
+    }
+
+    #[test]
+    fn what_the_runtime_keeps_of_a_container_does_not_grow_with_what_the_pod_says() {
+        let mut c = container("c");
+        c.termination_message_path = Some(format!("/{}", "x".repeat(1 << 20)));
+        c.ports = Some(vec![ContainerPort::default(); 100_000]);
+        let hook = serde_json::json!({"preStop": {"exec": {"command": ["\u{1}".repeat(440_000)]}}});
+        c.lifecycle = Some(serde_json::from_value(hook).expect("a hook"));
+        let annotations = config(&c).expect("valid").annotations;
+        let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes < 1024, "{bytes}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A container's mounts (rows 10.20, 10.21, 10.22, 10.29).
 
+use std::collections::BTreeMap;
+
 use bridge_cri::wire::{Mount, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeMount};
 use messages::volume_manager::{MountedVolumes, Subpath};
@@ -55,10 +57,12 @@ pub(super) fn mounts(
     setting: &ContainerSetting<'_>,
 ) -> Result<Vec<Mount>, ConfigError> {
     let own = container.volume_mounts.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let volumes: BTreeMap<&str, &Volume> = volumes.map(|volume| (volume.name.as_str(), volume)).collect();
     let mut mounts = own
         .iter()
         .enumerate()
-        .map(|(index, mount)| volume_mount(pod, container, index, mount, setting))
+        .map(|(index, mount)| volume_mount(&volumes, container, index, mount, setting))
         .collect::<Result<Vec<_>, _>>()?;
     let has_own_hosts = own.iter().any(|mount| mount.mount_path == ETC_HOSTS);
     if let Some(path) = setting.etc_hosts.filter(|_| !has_own_hosts) {
@@ -83,14 +87,8 @@ pub(super) fn mounts(
     Ok(mounts)
 }
 
-/// The volume of this name in the pod's spec.
-fn volume_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Volume> {
-    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.find(|volume| volume.name == name)
-}
-
 fn volume_mount(
-    pod: &Pod,
+    volumes: &BTreeMap<&str, &Volume>,
     container: &Container,
     index: usize,
     mount: &VolumeMount,
@@ -103,7 +101,7 @@ fn volume_mount(
         Some("Bidirectional") => MountPropagation::PropagationBidirectional,
         Some(other) => return Err(ConfigError::InvalidPropagation(other.to_owned())),
     };
-    let volume = volume_of(pod, &mount.name);
+    let volume = volumes.get(mount.name.as_str()).copied();
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
         host_path: setting.sub_paths.get(&index).unwrap_or(host_path).clone(),

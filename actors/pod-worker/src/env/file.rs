@@ -5,6 +5,8 @@
 //! begin with `#`, and a comment after the closing quote are ignored. A variable with a blank after its `=`
 //! is empty, as in a shell.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// The longest line, in bytes.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 const BLANKS: [char; 2] = [' ', '\t'];
@@ -34,56 +36,76 @@ pub enum EnvFileError {
     },
 }
 
-/// The value of a variable in a file; empty if the file does not have it. The file is read only up to the
-/// line of the variable.
-///
-/// # Errors
-/// The first malformed line up to there.
-pub fn value_in(text: &str, key: &str) -> Result<String, EnvFileError> {
-    let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).zip(1..);
-    while let Some((line, number)) = lines.next() {
-        short_enough(line, number)?;
-        let line = line.trim_start_matches(BLANKS);
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let wrong = |problem| EnvFileError::Line { line: number, problem };
-        let (name, value) = line.split_once('=').ok_or_else(|| wrong("missing '='"))?;
-        let trimmed = name.trim_end_matches(BLANKS);
-        if trimmed.is_empty() {
-            return Err(wrong("empty variable name"));
-        }
-        if trimmed != name {
-            return Err(wrong("whitespace before '=' is not allowed"));
-        }
-        if value.starts_with(BLANKS) {
-            if name == key {
-                return Ok(String::new());
-            }
-            continue;
-        }
-        let quoted = value.strip_prefix('\'');
-        let mut rest = quoted.ok_or_else(|| wrong("value must be enclosed in single quotes"))?;
-        let (mut content, mut at) = (String::new(), number);
-        let after = loop {
-            if let Some((last, after)) = rest.split_once('\'') {
-                content.push_str(last);
-                break after;
-            }
-            content.push_str(rest);
-            content.push('\n');
-            (rest, at) = lines.next().ok_or(EnvFileError::Unclosed { line: number })?;
-            short_enough(rest, at)?;
-        };
-        let after = after.trim_start_matches(BLANKS);
-        if !after.is_empty() && !after.starts_with('#') {
-            return Err(EnvFileError::Line { line: at, problem: "unexpected content after closing quote" });
-        }
-        if name == key {
-            return Ok(content);
+/// The wanted variables of a file: those before its first malformed line, which is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvVariables {
+    values: BTreeMap<String, String>,
+    malformed: Option<EnvFileError>,
+}
+
+impl EnvVariables {
+    /// Reads the file once for all the variables that are wanted of it. Of those with one name the first counts.
+    pub fn parse(text: &str, wanted: &BTreeSet<String>) -> Self {
+        let mut found = Self::default();
+        found.malformed = found.read(text, wanted).err();
+        found
+    }
+
+    /// The value of a wanted variable; empty if the file does not have it.
+    ///
+    /// # Errors
+    /// The file's first malformed line, if the variable does not come before it.
+    pub fn value(&self, name: &str) -> Result<&str, &EnvFileError> {
+        match (self.values.get(name), &self.malformed) {
+            (Some(value), _) => Ok(value),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(""),
         }
     }
-    Ok(String::new())
+
+    fn read(&mut self, text: &str, wanted: &BTreeSet<String>) -> Result<(), EnvFileError> {
+        let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).zip(1..);
+        while let Some((line, number)) = lines.next() {
+            short_enough(line, number)?;
+            let line = line.trim_start_matches(BLANKS);
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |problem| EnvFileError::Line { line: number, problem };
+            let (name, value) = line.split_once('=').ok_or_else(|| wrong("missing '='"))?;
+            let trimmed = name.trim_end_matches(BLANKS);
+            if trimmed.is_empty() {
+                return Err(wrong("empty variable name"));
+            }
+            if trimmed != name {
+                return Err(wrong("whitespace before '=' is not allowed"));
+            }
+            let (mut content, mut at) = (String::new(), number);
+            if !value.starts_with(BLANKS) {
+                let quoted = value.strip_prefix('\'');
+                let mut rest = quoted.ok_or_else(|| wrong("value must be enclosed in single quotes"))?;
+                let after = loop {
+                    if let Some((last, after)) = rest.split_once('\'') {
+                        content.push_str(last);
+                        break after;
+                    }
+                    content.push_str(rest);
+                    content.push('\n');
+                    (rest, at) = lines.next().ok_or(EnvFileError::Unclosed { line: number })?;
+                    short_enough(rest, at)?;
+                };
+                let after = after.trim_start_matches(BLANKS);
+                if !after.is_empty() && !after.starts_with('#') {
+                    let problem = "unexpected content after closing quote";
+                    return Err(EnvFileError::Line { line: at, problem });
+                }
+            }
+            if wanted.contains(name) {
+                self.values.entry(name.to_owned()).or_insert(content);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn short_enough(line: &str, number: usize) -> Result<(), EnvFileError> {
@@ -95,6 +117,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn value_in(text: &str, key: &str) -> Result<String, EnvFileError> {
+        let found = EnvVariables::parse(text, &BTreeSet::from([key.to_owned()]));
+        found.value(key).map(str::to_owned).map_err(Clone::clone)
+    }
 
     #[test]
     fn values_are_found() {
@@ -111,7 +138,9 @@ mod tests {
             ("A= 'x'\nB='2'", "B", "2"),
             ("A=''\n", "A", ""),
             ("A='1'\r\nB='2'\r\n", "B", "2"),
-            // The lines after the variable are not read.
+            // Of two with one name the first counts, and the lines after the variable do not.
+            ("A='1'\nA='2'", "A", "1"),
+            ("A= \nA='2'", "A", ""),
             ("A='1'\nnonsense", "A", "1"),
         ] {
             assert_eq!(value_in(text, key), Ok(expected.to_owned()), "{text:?} {key}");

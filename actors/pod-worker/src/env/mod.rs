@@ -6,13 +6,25 @@ pub mod objects;
 mod resources;
 pub mod services;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, FileKeySelector, Pod};
-use pod_spec::expansion::{Budget, TooLong, expand};
+use pod_spec::expansion::{Budget, CONTAINER_BYTES_MAX, TooLong, expand};
 use pod_spec::quantity::Quantity;
 
+use self::file::EnvVariables;
 use self::objects::EnvObjects;
+
+/// The most bytes that making one environment handles, those of variables that later ones replace among them: the author of a pod
+/// may declare a name, or name an object, as often as a pod's size allows.
+const WORK_BYTES_MAX: usize = 4 * CONTAINER_BYTES_MAX;
+/// What each variable counts there beside its text.
+const VARIABLE_WORK: usize = 64;
+/// The most bytes of the name of a variable in a message: with a prefix it may be as long as the pod.
+const SHOWN_NAME_BYTES: usize = 256;
+/// The most bytes of a path within a volume, as the kernel has it.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// The sources of values outside of the container's spec.
 #[derive(Clone, Debug)]
@@ -38,8 +50,8 @@ pub type EnvFile = (String, String);
 /// The result of reading a file of variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileText {
-    /// The file's content, and its path on the node.
-    Content(String, String),
+    /// What was wanted of the file, and its path on the node.
+    Content(EnvVariables, String),
     /// The file's volume is not mounted.
     NoVolume,
     /// The file does not exist or cannot be read; the log has the cause.
@@ -83,17 +95,31 @@ pub enum EnvError {
         /// The limit that is exceeded.
         error: TooLong,
     },
+    /// Variables replace each other too often.
+    #[error(
+        "container {container:?}: environment variable {variable:?}: with all the variables that others replace, the \
+         environment would have more than {WORK_BYTES_MAX} bytes"
+    )]
+    TooMuchWork {
+        /// The container.
+        container: String,
+        /// The variable.
+        variable: String,
+    },
     /// The source of this variable is none that this kubelet supports.
     #[error("environment variable {0:?} has a source that is not supported by this kubelet")]
     Unsupported(String),
 }
 
-/// The files that the container's variables are read from, each as often as variables name it.
-pub fn files(container: &Container) -> impl Iterator<Item = EnvFile> {
+/// The files that the container's variables are read from, each with the variables that are wanted of it.
+pub fn files(container: &Container) -> BTreeMap<EnvFile, BTreeSet<String>> {
+    let mut files: BTreeMap<EnvFile, BTreeSet<String>> = BTreeMap::new();
     let variables = container.env.iter().flatten();
-    variables
-        .filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref())
-        .map(|file| (file.volume_name.clone(), file.path.clone()))
+    for file in variables.filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref()) {
+        let wanted = files.entry((file.volume_name.clone(), file.path.clone())).or_default();
+        wanted.insert(file.key.clone());
+    }
+    files
 }
 
 /// A container's final environment: the variables of whole objects (`envFrom`), then the container's own in
@@ -109,11 +135,17 @@ pub fn environment(
     container: &Container,
     sources: &EnvSources<'_>,
 ) -> Result<Vec<(String, String)>, EnvError> {
-    let mut made = Made { budget: Budget::of_container(), order: Vec::new(), values: BTreeMap::new() };
+    let mut made = Made {
+        budget: Budget::of_container(),
+        work: Budget::of(WORK_BYTES_MAX),
+        order: Vec::new(),
+        values: BTreeMap::new(),
+    };
     let services = &sources.objects.services;
     for source in container.env_from.iter().flatten() {
-        for (name, value) in objects::all_of(source, sources.objects)? {
-            made.put(container, name, value)?;
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        for (key, value) in objects::all_of(source, sources.objects)? {
+            made.put(container, prefix, key, value)?;
         }
     }
     for variable in container.env.as_deref().unwrap_or_default() {
@@ -132,11 +164,11 @@ pub fn environment(
                     .map_err(|error| too_long(container, &variable.name, error))?
             }
         };
-        made.put(container, variable.name.clone(), value)?;
+        made.put(container, "", &variable.name, value.into())?;
     }
     for (name, value) in services {
         if !made.values.contains_key(name) {
-            made.put(container, name.clone(), value.clone())?;
+            made.put(container, "", name, value.into())?;
         }
     }
     let Made { order, mut values, .. } = made;
@@ -148,25 +180,47 @@ pub fn environment(
 }
 
 fn too_long(container: &Container, variable: &str, error: TooLong) -> EnvError {
-    EnvError::TooLong { container: container.name.clone(), variable: variable.to_owned(), error }
+    EnvError::TooLong { container: container.name.clone(), variable: shown(variable), error }
+}
+
+/// The name of a variable as messages have it.
+fn shown(name: &str) -> String {
+    match name.char_indices().find(|(at, _)| *at >= SHOWN_NAME_BYTES) {
+        Some((at, _)) => format!("{}...", &name[..at]),
+        None => name.to_owned(),
+    }
 }
 
 /// An environment that is being made.
 struct Made {
     budget: Budget,
+    work: Budget,
     order: Vec<String>,
     values: BTreeMap<String, String>,
 }
 
 impl Made {
-    fn put(&mut self, container: &Container, name: String, value: String) -> Result<(), EnvError> {
+    /// Keeps a variable, whose name is built of two parts only when there is room for it.
+    fn put(
+        &mut self,
+        container: &Container,
+        prefix: &str,
+        key: &str,
+        value: Cow<'_, str>,
+    ) -> Result<(), EnvError> {
+        let bytes = prefix.len() + key.len() + value.len() + VARIABLE_WORK;
+        self.work.take(bytes).map_err(|_| EnvError::TooMuchWork {
+            container: container.name.clone(),
+            variable: shown(&format!("{}{key}", shown(prefix))),
+        })?;
+        let name = format!("{prefix}{key}");
         if let Some(older) = self.values.get(&name) {
             self.budget.give_back(name.len() + older.len());
         } else {
             self.order.push(name.clone());
         }
         self.budget.take(name.len() + value.len()).map_err(|error| too_long(container, &name, error))?;
-        self.values.insert(name, value);
+        self.values.insert(name, value.into_owned());
         Ok(())
     }
 }
@@ -209,9 +263,9 @@ fn from_file(
     match files.get(&file) {
         None | Some(FileText::NoVolume) => Err(EnvError::NoVolume(selector.volume_name.clone())),
         Some(FileText::Unreadable) => Err(EnvError::File),
-        Some(FileText::Content(text, path)) => match file::value_in(text, &selector.key) {
+        Some(FileText::Content(variables, path)) => match variables.value(&selector.key) {
             Err(_) => Err(EnvError::File),
-            Ok(value) if !value.is_empty() => Ok(Some(value)),
+            Ok(value) if !value.is_empty() => Ok(Some(value.to_owned())),
             Ok(_) if selector.optional == Some(true) => Ok(None),
             Ok(_) => Err(EnvError::NoKey { key: selector.key.clone(), file: path.clone() }),
         },
@@ -241,10 +295,11 @@ impl<'a> Variables<'a> {
             }
             value
         };
-        let expanded = expand(text, lookup, &mut Budget::of_container());
+        let expanded = expand(text, lookup, &mut Budget::of(PATH_BYTES_MAX));
         let missing = missing.into_inner();
         if missing.is_empty() {
-            return expanded.map_err(|error| format!("subPathExpr: {error}"));
+            return expanded
+                .map_err(|_| format!("subPathExpr: the path would have more than {PATH_BYTES_MAX} bytes"));
         }
         let names: Vec<String> = missing.into_iter().collect();
         Err(format!("missing value for {}", names.join(", ")))
@@ -283,9 +338,12 @@ pub(crate) mod tests {
         let amounts = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "100Gi")];
         let allocatable: BTreeMap<String, Quantity> =
             amounts.map(|(name, text)| (name.to_owned(), Quantity::parse(text).expect("a quantity"))).into();
+        let wanted = ["A", "B", "EMPTY"].map(str::to_owned).into();
+        let content =
+            |text: &str, path: &str| FileText::Content(EnvVariables::parse(text, &wanted), path.to_owned());
         let files: BTreeMap<EnvFile, FileText> = [
-            (("v", "vars"), FileText::Content("A='from file'\nEMPTY=''\n".into(), "/v/vars".into())),
-            (("v", "bad"), FileText::Content("nonsense".into(), "/v/bad".into())),
+            (("v", "vars"), content("A='from file'\nEMPTY=''\n", "/v/vars")),
+            (("v", "bad"), content("nonsense", "/v/bad")),
             (("v", "gone"), FileText::Unreadable),
             (("w", "vars"), FileText::NoVolume),
         ]
@@ -350,7 +408,8 @@ pub(crate) mod tests {
             EnvVar { name: "BOTH".into(), value: Some("$(POD)-$(FILE)".into()), value_from: None },
         ];
         let container = Container { env: Some(env), ..Container::default() };
-        assert_eq!(files(&container).count(), 2);
+        let wanted = ["A", "NONE"].map(str::to_owned).into();
+        assert_eq!(files(&container), BTreeMap::from([(("v".to_owned(), "vars".to_owned()), wanted)]));
         let pod = crate::fixtures::pod("Always", vec![], vec![]);
         with_sources(&pod, |sources| {
             let expected = [("POD", "web"), ("FILE", "from file"), ("BOTH", "web-from file")];
@@ -393,9 +452,10 @@ pub(crate) mod tests {
         assert_eq!(variables.expand_sub_path("x/$(A)/$$(B)"), Ok("x/1/$(B)".into()));
         let error = variables.expand_sub_path("$(C)/$(EMPTY)/$(B)/$(C)");
         assert_eq!(error, Err("missing value for B, C, EMPTY".into()));
-        let long = [("V".to_owned(), "v".repeat(1 << 20))];
-        let error = Variables::new(&long).expand_sub_path(&"$(V)".repeat(1 << 18));
-        assert!(error.is_err_and(|error| error.starts_with("subPathExpr: ")));
+        let long = [("V".to_owned(), "v".repeat(1024))];
+        let of = |times| Variables::new(&long).expand_sub_path(&"$(V)".repeat(times));
+        assert_eq!(of(4).map(|path| path.len()), Ok(4096), "as long as a path may be");
+        assert_eq!(of(5), Err("subPathExpr: the path would have more than 4096 bytes".into()));
     }
 
     #[test]
@@ -418,6 +478,30 @@ pub(crate) mod tests {
             assert_eq!(error, expected);
             assert_eq!(environment(&many, sources).expect("4 MiB").len(), 18);
             assert_eq!(environment(&anew, sources).expect("1 MiB").len(), 1);
+        });
+    }
+
+    #[test]
+    fn what_replaces_itself_for_ever_or_has_an_endless_name_ends_at_a_bound() {
+        let keys: BTreeMap<String, String> = (0..30_000).map(|n| (format!("K{n}"), String::new())).collect();
+        let map = serde_json::json!({"metadata": {}, "data": keys});
+        let map = std::sync::Arc::new(serde_json::from_value(map).expect("a config map"));
+        let objects =
+            EnvObjects { config_maps: BTreeMap::from([("m".to_owned(), Ok(map))]), ..EnvObjects::default() };
+        let source = |prefix: usize| {
+            let source = serde_json::json!({"prefix": "p".repeat(prefix), "configMapRef": {"name": "m"}});
+            serde_json::from_value(source).expect("a source")
+        };
+        let from =
+            |sources: Vec<_>| Container { name: "c".into(), env_from: Some(sources), ..Container::default() };
+        with_sources(&Pod::default(), |sources| {
+            let sources = EnvSources { objects: &objects, ..sources.clone() };
+            assert_eq!(environment(&from(vec![source(1); 10]), &sources).expect("ten times").len(), 30_000);
+            let error = environment(&from(vec![source(1); 2_000]), &sources).expect_err("sixty millions");
+            assert!(error.to_string().contains("would have more than 33554432 bytes"), "{error}");
+            let error = environment(&from(vec![source(400_000)]), &sources).expect_err("12 GB");
+            assert!(error.to_string().contains("would have more than 8388608 bytes"), "{error}");
+            assert!(error.to_string().len() < 1_000, "{error}");
         });
     }
 }

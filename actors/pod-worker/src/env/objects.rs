@@ -1,5 +1,6 @@
 //! Variables from secrets and config maps (row 11.3).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,23 +54,25 @@ fn there<'a, K>(
     }
 }
 
-/// All variables of one `envFrom` source, as name and value.
-pub(super) fn all_of(
+/// The keys and values of one `envFrom` source. They are not copied: the author of a pod may name large objects many times.
+pub(super) fn all_of<'a>(
     source: &EnvFromSource,
-    objects: &EnvObjects,
-) -> Result<Vec<(String, String)>, EnvError> {
-    let named = |key: &String| format!("{}{key}", source.prefix.as_deref().unwrap_or_default());
-    if let Some(wanted) = &source.config_map_ref {
-        let found = there(&objects.config_maps, &wanted.name, wanted.optional)?;
-        let data = found.into_iter().flat_map(|found| found.data.iter().flatten());
-        Ok(data.map(|(key, value)| (named(key), value.clone())).collect())
-    } else if let Some(wanted) = &source.secret_ref {
-        let found = there(&objects.secrets, &wanted.name, wanted.optional)?;
-        let data = found.into_iter().flat_map(|found| found.data.iter().flatten());
-        Ok(data.map(|(key, value)| (named(key), text(&value.0))).collect())
-    } else {
-        Ok(Vec::new())
-    }
+    objects: &'a EnvObjects,
+) -> Result<impl Iterator<Item = (&'a str, Cow<'a, str>)>, EnvError> {
+    let config_map = match &source.config_map_ref {
+        Some(wanted) => there(&objects.config_maps, &wanted.name, wanted.optional)?,
+        None => None,
+    };
+    let secret = match &source.secret_ref {
+        Some(wanted) if source.config_map_ref.is_none() => {
+            there(&objects.secrets, &wanted.name, wanted.optional)?
+        }
+        _ => None,
+    };
+    let config_map = config_map.into_iter().flat_map(|found| found.data.iter().flatten());
+    let secret = secret.into_iter().flat_map(|found| found.data.iter().flatten());
+    let config_map = config_map.map(|(key, value)| (key.as_str(), Cow::Borrowed(value.as_str())));
+    Ok(config_map.chain(secret.map(|(key, value)| (key.as_str(), String::from_utf8_lossy(&value.0)))))
 }
 
 /// The value of a key of a config map; none if it does not exist and is optional.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
+use pod_spec::expansion::Budget;
 
 /// Namespace and name of the API server's service, which every pod is told of.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
@@ -28,8 +29,13 @@ pub fn variables(services: &[Arc<Service>], namespace: &str, links: bool) -> BTr
         }
     }
     let mut variables = BTreeMap::new();
+    let mut budget = Budget::of_container();
     for (name, (service, ip)) in told {
-        of_service(&variable(name), service, ip, &mut variables);
+        let bytes = of_service(&variable(name), service, ip, &mut variables);
+        // The environment will be refused for its length: no more of it is made.
+        if budget.take(bytes).is_err() {
+            break;
+        }
     }
     variables
 }
@@ -39,8 +45,13 @@ fn variable(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }
 
-fn of_service(prefix: &str, service: &Service, ip: &str, variables: &mut BTreeMap<String, String>) {
-    let mut set = |name: String, value: String| drop(variables.insert(name, value));
+/// Adds a service's variables; returns their length.
+fn of_service(prefix: &str, service: &Service, ip: &str, variables: &mut BTreeMap<String, String>) -> usize {
+    let mut bytes = 0;
+    let mut set = |name: String, value: String| {
+        bytes += name.len() + value.len();
+        variables.insert(name, value);
+    };
     set(format!("{prefix}_SERVICE_HOST"), ip.to_owned());
     let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let bracketed = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
@@ -65,6 +76,7 @@ fn of_service(prefix: &str, service: &Service, ip: &str, variables: &mut BTreeMa
         set(format!("{of_port}_ADDR"), ip.to_owned());
         set(of_port, url);
     }
+    bytes
 }
 
 #[cfg(test)]

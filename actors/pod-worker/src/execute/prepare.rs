@@ -1,13 +1,13 @@
 //! The inputs of a container's configuration from outside of its spec: files of variables, objects, parts of
 //! volumes, and the runtime's abilities (rows 11.5, 11.6, 10.20, 10.22).
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::StatusRequest;
+use bridge_io::compute::computed;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::{Source, WaitingReason};
@@ -17,6 +17,7 @@ use messages::volume_manager::PrepareSubpaths;
 use super::sandbox::SandboxContext;
 use super::sync::{StartFailure, SyncTask};
 use crate::container_config::{sub_paths, wants_recursive_read_only};
+use crate::env::file::EnvVariables;
 use crate::env::objects::{EnvObjects, needed};
 use crate::env::{self, EnvFile, EnvSources, FileText, environment, services};
 use crate::retry::AFTER_LOST_ANSWER;
@@ -24,6 +25,8 @@ use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
 
 /// The largest file of variables, in bytes. Containers write it, and the kubelet holds it in memory.
 const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// The most bytes of all files of variables of one container, which are read and parsed each time that it starts.
+const ENV_FILES_BYTES_MAX: u64 = 8 * ENV_FILE_BYTES_MAX;
 /// Longest wait for parts of volumes; after it the container is tried again.
 const SUBPATHS_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -54,17 +57,27 @@ pub(super) async fn prepare(
     let config = &exec.deps.config;
     let files = env_files(task, sandbox_context, container).await;
     let objects = objects(task, container).await?;
-    let sources = EnvSources {
-        pod: &task.desired.pod,
-        pod_ips: &sandbox_context.pod_ips,
-        host_ips: &config.host_ips,
-        allocatable: &config.node.allocatable,
-        files: config.env_files.then_some(&files),
-        objects: &objects,
-    };
-    let environment = environment(container, &sources).map_err(|error| failure(error.to_string(), None))?;
-    let subpaths = sub_paths(container, &environment, &sandbox_context.volumes)
-        .map_err(|error| failure(error.to_string(), None))?;
+    let made = computed(&exec.deps.compute, exec.uid(), {
+        let (desired, config, volumes) =
+            (task.desired.clone(), config.clone(), sandbox_context.volumes.clone());
+        let (pod_ips, container) = (sandbox_context.pod_ips.clone(), container.clone());
+        move || {
+            let sources = EnvSources {
+                pod: &desired.pod,
+                pod_ips: &pod_ips,
+                host_ips: &config.host_ips,
+                allocatable: &config.node.allocatable,
+                files: config.env_files.then_some(&files),
+                objects: &objects,
+            };
+            let environment = environment(&container, &sources).map_err(|error| error.to_string())?;
+            let subpaths =
+                sub_paths(&container, &environment, &volumes).map_err(|error| error.to_string())?;
+            Ok((environment, subpaths))
+        }
+    });
+    let made = made.await.map_err(|error| failure(error.to_string(), Some(AFTER_LOST_ANSWER)))?;
+    let (environment, subpaths) = made.map_err(|error: String| failure(error, None))?;
     let sub_paths = if subpaths.is_empty() {
         BTreeMap::new()
     } else {
@@ -125,7 +138,7 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
     })
 }
 
-/// The files of the container's variables, each read once.
+/// The files of the container's variables, each read and parsed once.
 async fn env_files(
     task: &SyncTask,
     sandbox_context: &SandboxContext,
@@ -135,25 +148,35 @@ async fn env_files(
     if !task.exec.deps.config.env_files {
         return known;
     }
-    for file in env::files(container) {
-        if let Entry::Vacant(unread) = known.entry(file) {
-            let text = env_file(task, sandbox_context, unread.key()).await;
-            unread.insert(text);
-        }
+    let mut left = ENV_FILES_BYTES_MAX;
+    for (file, wanted) in env::files(container) {
+        let text = env_file(task, sandbox_context, &file, &wanted, &mut left).await;
+        known.insert(file, text);
     }
     known
 }
 
-async fn env_file(task: &SyncTask, sandbox_context: &SandboxContext, (volume, path): &EnvFile) -> FileText {
+/// `left` is how many bytes of such files may still be read.
+async fn env_file(
+    task: &SyncTask,
+    sandbox_context: &SandboxContext,
+    (volume, path): &EnvFile,
+    wanted: &BTreeSet<String>,
+    left: &mut u64,
+) -> FileText {
     let exec = &task.exec;
     let Some(root) = sandbox_context.volumes.host_paths.get(volume) else { return FileText::NoVolume };
     let _step = exec.step(format!("ReadEnvFile {volume}")).await;
     let within = Path::new(path.trim_start_matches('/'));
-    let read = exec.deps.dirs.read_volume_file(Path::new(root), within, ENV_FILE_BYTES_MAX).await;
+    let most = ENV_FILE_BYTES_MAX.min(*left);
+    let read = exec.deps.dirs.read_volume_file(Path::new(root), within, most).await;
+    if let Ok(Some(content)) = &read {
+        *left = left.saturating_sub(content.len() as u64);
+    }
     let problem = match read.map(|content| content.map(String::from_utf8)) {
         Ok(Some(Ok(text))) => {
             let shown = Path::new(root).join(within).to_string_lossy().into_owned();
-            return FileText::Content(text, shown);
+            return FileText::Content(EnvVariables::parse(&text, wanted), shown);
         }
         Ok(Some(Err(error))) => error.to_string(),
         Ok(None) => "there is no such file".to_owned(),

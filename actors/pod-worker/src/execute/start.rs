@@ -27,8 +27,8 @@ use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, 
 /// How long a sync waits for an image; then the worker waits for that image on its own, and the sync goes on
 /// with the other containers.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
-/// Starts the containers of the plan in order. An init container that does not start holds up the ones after
-/// it; a sidecar or a regular container does not.
+/// Starts the containers of the plan in order. One whose image is still on its way holds up those after it, but for restarts. An
+/// init container that does not start holds up all after it; a sidecar or a regular container does not.
 pub(super) async fn start_all(
     task: &SyncTask,
     sandbox_context: &SandboxContext,
@@ -36,7 +36,11 @@ pub(super) async fn start_all(
     outcome: &mut SyncOutcome,
 ) {
     let mut links = Vec::new();
+    let mut awaits_image = false;
     for start in &task.plan.start {
+        if awaits_image && !start.why.is_restart() {
+            continue;
+        }
         let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) else { continue };
         let done = start_one(task, sandbox_context, start, kind, &container, images, outcome).await;
         match done {
@@ -47,6 +51,8 @@ pub(super) async fn start_all(
                 break;
             }
             Done::Runs => {}
+            Done::AwaitsImage if kind == ContainerKind::Init => break,
+            Done::AwaitsImage => awaits_image |= kind != ContainerKind::Ephemeral,
             Done::NotStarted if kind == ContainerKind::Init => break,
             Done::NotStarted => {}
         }
@@ -61,6 +67,8 @@ enum Done {
     Hooked(BoxFuture<'static, ()>),
     /// The container was running already.
     Runs,
+    /// The worker waits for the container's image, apart from the sync.
+    AwaitsImage,
     NotStarted,
 }
 
@@ -81,7 +89,7 @@ async fn start_one(
     let failure = match answer {
         None => {
             outcome.image_waits.push((kind, start.name.clone()));
-            return Done::NotStarted;
+            return Done::AwaitsImage;
         }
         Some(Ok(Ok(image))) => {
             match create_and_start(task, sandbox_context, start, kind, container, &image, outcome).await {

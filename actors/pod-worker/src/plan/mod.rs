@@ -252,6 +252,13 @@ pub enum StartReason {
     NewSandbox,
 }
 
+impl StartReason {
+    /// Whether the container comes back in a pod that goes on: then it waits for none of the containers before it.
+    pub fn is_restart(self) -> bool {
+        matches!(self, Self::Exited | Self::Killed)
+    }
+}
+
 /// An instance to remove from the runtime, with its log and the link to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prune {
@@ -369,7 +376,7 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
             blocked = start.kind == ContainerKind::Init;
             continue;
         }
-        if held_by_hook(inputs, view, &start) {
+        if held_by_one_before(inputs, view, &start) {
             blocked = start.kind == ContainerKind::Init;
             continue;
         }
@@ -398,17 +405,18 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.start = ready;
 }
 
-/// Whether a start waits for a postStart hook: that of its own earlier instance, or, unless it is a restart,
-/// that of a container before it.
-fn held_by_hook(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
+/// Whether a start waits for the postStart hook of its own earlier instance or, unless it is a restart, for the hook or the image
+/// of a container before it.
+fn held_by_one_before(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
     if inputs.known.hooking.contains_key(&start.name) {
         return true;
     }
-    if matches!(start.why, StartReason::Exited | StartReason::Killed) {
+    if start.why.is_restart() {
         return false;
     }
     let Some(place) = view.place(&start.name) else { return false };
-    inputs.known.hooking.keys().any(|name| view.place(name).is_some_and(|before| before < place))
+    let busy = inputs.known.hooking.keys().chain(&inputs.known.pulling);
+    busy.into_iter().any(|name| view.place(name).is_some_and(|before| before < place))
 }
 
 /// The moment after which a look at the sandbox has to begin before this start, if none has yet.

@@ -10,6 +10,8 @@ mod objects;
 mod refused;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bridge_node::mounts::{Measure, MountPoint};
@@ -20,6 +22,7 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::volume_manager::VolumeUsage;
 
+pub(crate) use self::objects::POD_BYTES_MAX;
 use crate::backends::{Backends, NodeFacts};
 use crate::devices::Device;
 use crate::source::{Persistent, Source, USED_BY_ANOTHER};
@@ -298,7 +301,7 @@ pub(crate) struct Wanted<'a> {
     /// What it is made of.
     pub source: &'a Source,
     /// Its pod.
-    pub pod: &'a Pod,
+    pub pod: &'a Arc<Pod>,
     /// The pod's UID.
     pub uid: &'a PodUid,
     /// The facts about the node.
@@ -307,6 +310,8 @@ pub(crate) struct Wanted<'a> {
     pub mounts: &'a [MountPoint],
     /// The SELinux label that the volume is mounted with.
     pub label: Option<&'a str>,
+    /// How many more bytes the pod's volumes of objects may hold; they count in the pod spec's order.
+    pub room_for_files: &'a AtomicUsize,
 }
 
 impl Wanted<'_> {

@@ -1,5 +1,7 @@
 //! What the tests of kinds share.
 
+use std::sync::Arc;
+
 use bridge_node::host::Layout;
 use bridge_node::mounts::MountPoint;
 use k8s_openapi::api::core::v1::Pod;
@@ -57,7 +59,17 @@ fn plan_on(
     let layout = layout();
     let node = NodeFacts { in_cluster, ..node(&layout) };
     let uid = PodUid::new("u");
-    serving(source)?.plan(&Wanted { name: "v", source, pod, uid: &uid, node, mounts, label: None })
+    let pod = &Arc::new(pod.clone());
+    serving(source)?.plan(&Wanted {
+        name: "v",
+        source,
+        pod,
+        uid: &uid,
+        node,
+        mounts,
+        label: None,
+        room_for_files: &Default::default(),
+    })
 }
 
 /// The plan of a source on a member of a cluster.

@@ -11,6 +11,7 @@ use bridge_http::manifest_url::ManifestUrl;
 use bridge_http::probes::Prober;
 use bridge_io::Io;
 use bridge_io::clock::Clock;
+use bridge_io::compute::Compute;
 use bridge_kube::ApiClient;
 use bridge_node::cgroups::Cgroups;
 use bridge_node::checkpoint::CheckpointStore;
@@ -51,6 +52,8 @@ pub struct Bridge {
     pub exits: Arc<dyn ExitWatcher>,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
+    /// Computing whose amount pods choose.
+    pub compute: Arc<dyn Compute>,
     /// State that survives the process.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Static-pod manifests.

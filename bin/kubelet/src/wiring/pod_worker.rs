@@ -55,6 +55,7 @@ fn worker(wiring: &Wiring<'_>, metrics: PodWorkerMetrics) -> PodWorkerDeps {
         prober: bridge.prober.clone(),
         epoch: tokio::time::Instant::now(),
         clock: bridge.clock.clone(),
+        compute: bridge.compute.clone(),
         resolv_conf: bridge.resolv_conf.clone(),
         config: Arc::new(settings.worker.clone()),
         metrics,

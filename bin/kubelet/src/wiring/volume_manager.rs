@@ -28,6 +28,7 @@ pub(super) fn wire(
             volume_objects: bridge.cluster_api().map(|api| api as _),
             claim_statuses: bridge.cluster_api().map(|api| api as _),
             clock: bridge.clock.clone(),
+            compute: bridge.compute.clone(),
             objects: Objects {
                 secrets: actors.objects.asked(),
                 config_maps: actors.objects.asked(),

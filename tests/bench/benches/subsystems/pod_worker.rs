@@ -71,6 +71,7 @@ impl Subject for Alone {
                 prober: Arc::new(FakeProber::new()),
                 epoch: tokio::time::Instant::now(),
                 clock: stage.clock.clone(),
+                compute: stage.compute.clone(),
                 resolv_conf: None,
                 config: Arc::new(PodWorkerConfig::default()),
                 metrics: PodWorkerMetrics::new().expect("metrics are defined once"),

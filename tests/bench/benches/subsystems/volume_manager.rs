@@ -73,6 +73,7 @@ impl Subject for Alone {
                 volume_objects: None,
                 claim_statuses: None,
                 clock: stage.clock.clone(),
+                compute: stage.compute.clone(),
                 objects: Objects {
                     secrets: AskPort::answering("ObjectCache", |_| None),
                     config_maps: AskPort::answering("ObjectCache", |_| None),

@@ -115,3 +115,50 @@ fn a_pod_says_once_that_it_pulls_however_often_it_asks() {
         node.stop().await;
     });
 }
+
+#[test]
+fn containers_start_in_order_also_while_an_image_is_on_its_way() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(44);
+        let takes = Duration::from_secs(100);
+        world.runtime.publish(IMAGE, RegistryImage { takes, ..RegistryImage::default() });
+        let quick = "registry.test:5000/team/quick:1";
+        world.runtime.publish(quick, RegistryImage::default());
+        let second = format!(
+            "  - {{name: second, image: \"{quick}\", imagePullPolicy: IfNotPresent, command: [serve]}}\n"
+        );
+        let first = format!(
+            "\n  - {{name: first, image: \"{IMAGE}\", imagePullPolicy: IfNotPresent, command: [serve]}}\n"
+        );
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: ordered}}\nspec:\n  terminationGracePeriodSeconds: 1\n  \
+             containers: {first}{second}"
+        );
+        world.manifest("ordered.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let started = |status: &PodStatus| {
+            let of = |name: &str| {
+                let found =
+                    status.container_statuses.iter().flatten().find(|container| container.name == name);
+                found.and_then(|container| {
+                    Some(container.state.as_ref()?.running.as_ref()?.started_at.clone()?.0)
+                })
+            };
+            (of("first"), of("second"))
+        };
+        sandbox.pass(Duration::from_secs(50)).await;
+        let now = node.by_name().await;
+        assert_eq!(
+            started(&now["ordered"]),
+            (None, None),
+            "the second has its image and waits for the first"
+        );
+        node.until("both to run", |pods| {
+            pods.get("ordered").is_some_and(|status| matches!(started(status), (Some(_), Some(_))))
+        })
+        .await;
+        let (first, second) = started(&node.by_name().await["ordered"]);
+        assert!(first <= second, "{first:?} {second:?}");
+        node.stop().await;
+    });
+}

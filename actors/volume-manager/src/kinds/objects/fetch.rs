@@ -1,8 +1,10 @@
 //! Fetches the objects whose contents volumes show as files.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bridge_io::compute::computed;
 use bridge_node::mounts::Projection;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
@@ -11,7 +13,9 @@ use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
 use supervision::AskError;
 
 use super::payload::{self, Fetched, ObjectVolume};
+use crate::backends::Backends;
 use crate::fs_group;
+use crate::kinds::Wanted;
 use crate::objects::Objects;
 
 /// Longest wait for ObjectCache: it answers for an object within a second, but a token takes a call to the
@@ -27,15 +31,24 @@ fn unanswered(error: &AskError) -> ObjectError {
 /// # Errors
 /// The errors in upstream's text, for people.
 pub(super) async fn projection(
-    objects: &Objects,
-    volume: &ObjectVolume,
-    name: &str,
-    pod: &Pod,
+    backends: &Backends,
+    volume: ObjectVolume,
+    &Wanted { name, pod, room_for_files, .. }: &Wanted<'_>,
 ) -> Result<Projection, String> {
+    let objects = &backends.objects;
     let fetched = join_all(volume.sources.iter().map(|source| fetch(objects, source, pod))).await;
-    let files = payload::files(volume, &fetched, pod, &objects.node.allocatable)?;
-    let nested = pod.spec.as_ref().map(|spec| payload::nested_mount_points(name, spec));
-    Ok(Projection { files, group: fs_group::of_pod(pod), nested: nested.unwrap_or_default() })
+    let (name, of_pod, node) = (name.to_owned(), pod.clone(), objects.node.clone());
+    // The volumes of objects of a pod are made ready one after another.
+    let room = room_for_files.load(Ordering::Relaxed);
+    let made = computed(&backends.compute, pod.metadata.uid.as_deref().unwrap_or_default(), move || {
+        let (files, left) = payload::files(&volume, &fetched, &of_pod, &node.allocatable, room)?;
+        let nested = of_pod.spec.as_ref().map(|spec| payload::nested_mount_points(&name, spec));
+        let nested = nested.unwrap_or_default();
+        Ok((Projection { files, group: fs_group::of_pod(&of_pod), nested }, left))
+    });
+    let (projection, left) = made.await.map_err(|error| error.to_string()).flatten()?;
+    room_for_files.store(left, Ordering::Relaxed);
+    Ok(projection)
 }
 
 /// What a source needs.

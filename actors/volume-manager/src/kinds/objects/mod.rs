@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use bridge_node::mounts::Measure;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
-use messages::PodUid;
 use pod_rules::volume_plugins;
 
 use self::payload::ObjectVolume;
+pub(crate) use self::payload::POD_BYTES_MAX;
 use super::{SetUp, VOLUME_WITHIN, VolumeKind, Wanted};
 use crate::backends::Backends;
 use crate::kinds::Measured;
@@ -72,13 +71,12 @@ impl VolumeKind for ObjectKind {
         plan: &'a VolumePlan,
     ) -> BoxFuture<'a, Result<SetUp, SetUpError>> {
         Box::pin(async move {
-            let Err(error) = in_time(VOLUME_WITHIN, self.show(backends, wanted, plan)).await else {
-                return Ok(SetUp::Ready);
-            };
             let is_projected = async { Ok(backends.mounts.is_projected(&plan.host_path).await?) };
-            match in_time(VOLUME_WITHIN, is_projected).await {
-                Ok(true) => Ok(SetUp::Stale(error)),
-                _ => Err(error),
+            let shows_files = in_time(VOLUME_WITHIN, is_projected).await?;
+            match in_time(VOLUME_WITHIN, self.show(backends, wanted, plan, shows_files)).await {
+                Ok(()) => Ok(SetUp::Ready),
+                Err(error) if shows_files => Ok(SetUp::Stale(error)),
+                Err(error) => Err(error),
             }
         })
     }
@@ -97,7 +95,7 @@ impl VolumeKind for ObjectKind {
         Some(Box::pin(async move {
             // Nothing is made for a pod whose volumes are undone or not mounted yet.
             match backends.mounts.is_projected(&plan.host_path).await {
-                Ok(true) => self.show(backends, wanted, plan).await,
+                Ok(true) => self.show(backends, wanted, plan, true).await,
                 _ => Ok(()),
             }
         }))
@@ -118,34 +116,29 @@ impl VolumeKind for ObjectKind {
 }
 
 impl ObjectKind {
-    /// Writes the present objects into a volume. They are fetched first, so that without them nothing is touched.
+    /// Writes the present objects into a volume, which shows files already or does not. They are fetched first, so that without
+    /// them nothing is touched.
     async fn show(
         &self,
         backends: &Backends,
         wanted: &Wanted<'_>,
         plan: &VolumePlan,
+        shows_files: bool,
     ) -> Result<(), SetUpError> {
         let Some(objects) = self.volume(wanted.source) else { return Ok(()) };
-        let Wanted { name, pod, .. } = *wanted;
-        let projection =
-            fetch::projection(&backends.objects, &objects, name, pod).await.map_err(SetUpError::Refused)?;
+        let projection = fetch::projection(backends, objects, wanted).await.map_err(SetUpError::Refused)?;
         let mounts = backends.mounts.as_ref();
-        let in_place = mounts.is_projected(&plan.host_path).await?
-            && !plan.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
+        let in_place = shows_files && !plan.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
         if !in_place {
             for step in &plan.steps {
                 steps::run(mounts, step).await?;
             }
         }
         if mounts.project(&plan.host_path, Arc::new(projection)).await? {
-            tracing::debug!(pod = %uid(pod), volume = name, "A volume shows something new");
+            tracing::debug!(pod = %wanted.uid, volume = wanted.name, "A volume shows something new");
         }
         Ok(())
     }
-}
-
-fn uid(pod: &Pod) -> PodUid {
-    PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -25,9 +25,9 @@ use crate::fs_group;
 const MODE: i32 = 0o644;
 /// The permission bits of a token that belongs to a user or group: only the owner may read it.
 const OWN_MODE: u32 = 0o600;
-/// The most bytes of all files of one volume: an object has at most a megabyte, but many files may repeat its
-/// content.
-const VOLUME_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The most bytes of all such files of one pod: an object has at most a megabyte, but many files and many volumes may repeat its
+/// content. They are in memory, and not in the pod's.
+pub const POD_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What each file counts beside its content: many sources may repeat an object with thousands of empty files.
 const FILE_BYTES: usize = 256;
 /// The most errors of a volume that are told.
@@ -100,18 +100,20 @@ pub enum Fetched {
 
 type Files = BTreeMap<String, ProjectedFile>;
 
-/// How many more bytes a volume may hold.
+/// How many more bytes the volumes of a pod may hold.
 struct SizeBudget(usize);
 
 impl SizeBudget {
     fn take(&mut self, bytes: Vec<u8>) -> Result<SecretContent, String> {
-        let too_much = || format!("the volume's files would have more than {VOLUME_BYTES_MAX} bytes");
+        let too_much =
+            || format!("the files of the pod's volumes would have more than {POD_BYTES_MAX} bytes");
         self.0 = self.0.checked_sub(bytes.len().saturating_add(FILE_BYTES)).ok_or_else(too_much)?;
         Ok(SecretContent::new(bytes))
     }
 }
 
-/// The files of a volume, from the objects that were fetched for each of its sources.
+/// The files of a volume, from the objects that were fetched for each of its sources; and how many of the bytes that the pod's
+/// volumes may hold are left of `room` then.
 ///
 /// # Errors
 /// All errors, in upstream's text.
@@ -120,10 +122,11 @@ pub fn files(
     fetched: &[Fetched],
     pod: &Pod,
     allocatable: &BTreeMap<String, Quantity>,
-) -> Result<Files, String> {
+    room: usize,
+) -> Result<(Files, usize), String> {
     let mut files = Files::new();
     let mut errors = Vec::new();
-    let mut room = SizeBudget(VOLUME_BYTES_MAX);
+    let mut room = SizeBudget(room);
     for (source, fetched) in volume.sources.iter().zip(fetched) {
         match of_source(source, fetched, volume.default_mode, pod, allocatable, &mut room) {
             Ok(more) => files.extend(more),
@@ -133,7 +136,7 @@ pub fn files(
             break;
         }
     }
-    if errors.is_empty() { Ok(files) } else { Err(aggregate(errors)) }
+    if errors.is_empty() { Ok((files, room.0)) } else { Err(aggregate(errors)) }
 }
 
 fn of_source(

@@ -47,7 +47,7 @@ fn shown(
     pod: &Pod,
 ) -> Result<Vec<(String, String, u32)>, String> {
     let allocatable = BTreeMap::from([("memory".to_owned(), Quantity::parse("8Gi").expect("a quantity"))]);
-    let files = files(volume, fetched, pod, &allocatable)?;
+    let (files, _) = files(volume, fetched, pod, &allocatable, POD_BYTES_MAX)?;
     let text = |file: &ProjectedFile| String::from_utf8_lossy(file.content.expose()).into_owned();
     Ok(files.iter().map(|(path, file)| (path.clone(), text(file), file.mode)).collect())
 }
@@ -152,8 +152,11 @@ fn a_token_is_its_users_or_its_groups() {
             "containers": [container(("a", users[0]))], "initContainers": [container(("b", users[1]))],
         }}));
         let fetched = [Fetched::Token(Ok(a_token()))];
-        let file =
-            files(&token, &fetched, &pod, &BTreeMap::new()).expect("a token").remove("t").expect("a file");
+        let file = files(&token, &fetched, &pod, &BTreeMap::new(), POD_BYTES_MAX)
+            .expect("a token")
+            .0
+            .remove("t")
+            .expect("a file");
         (file.mode, file.owner)
     };
     assert_eq!(mode_and_owner(None, [None, None], None), (0o644, None));
@@ -207,7 +210,7 @@ fn a_volume_of_very_many_empty_files_has_a_bound() {
     let volume =
         ObjectVolume { sources: vec![source; 5_000], default_mode: 0o644, plugin: "p", in_memory: true };
     let fetched = vec![Fetched::ConfigMap(Ok(map)); 5_000];
-    let error = files(&volume, &fetched, &Pod::default(), &Default::default()).unwrap_err();
+    let error = files(&volume, &fetched, &Pod::default(), &Default::default(), POD_BYTES_MAX).unwrap_err();
     assert!(error.contains("more than 67108864 bytes"), "{error}");
 }
 
@@ -219,6 +222,6 @@ fn a_volume_that_shows_one_key_very_often_has_a_bound() {
     let of_items = |count| volume(serde_json::json!({"configMap": {"name": "x", "items": &items[..count]}}));
     let error = shown(&of_items(64), std::slice::from_ref(&map), &pod())
         .expect_err("64 MiB, and what each file counts beside");
-    assert_eq!(error, "the volume's files would have more than 67108864 bytes");
+    assert_eq!(error, "the files of the pod's volumes would have more than 67108864 bytes");
     assert_eq!(shown(&of_items(63), &[map], &pod()).expect("63 MiB").len(), 63);
 }
