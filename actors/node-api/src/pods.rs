@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::PodUid;
 use messages::facts::DesiredPods;
 use messages::runtime::{ContainerState, RuntimePod, RuntimePods};
@@ -12,34 +13,48 @@ use serde::Serialize;
 /// A `v1` `PodList`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodList {
+pub struct PodList<T> {
     kind: &'static str,
     api_version: &'static str,
     metadata: Empty,
-    items: Vec<Pod>,
+    items: Vec<T>,
 }
 
 #[derive(Serialize)]
 struct Empty {}
 
-/// Every desired pod with its current status.
-pub fn pod_list(desired: &DesiredPods, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) -> PodList {
-    let item = |(uid, pod): (&PodUid, &Arc<messages::facts::DesiredPod>)| {
-        let mut item = Pod::clone(&pod.pod);
-        if let Some(status) = statuses.get(uid) {
-            item.status = Some(PodStatus::clone(status));
-        }
-        item
-    };
-    list(desired.pods.iter().map(item).collect())
+/// A pod with its current status, neither of them copied: together they may be as large as the pods' authors made them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNow<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: &'a ObjectMeta,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec: Option<&'a PodSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'a PodStatus>,
 }
 
-fn list(items: Vec<Pod>) -> PodList {
+/// Every desired pod with its current status.
+pub fn pod_list<'a>(
+    desired: &'a DesiredPods,
+    statuses: &'a BTreeMap<PodUid, Arc<PodStatus>>,
+) -> PodList<PodNow<'a>> {
+    let items = desired.pods.iter().map(|(uid, desired)| {
+        let Pod { metadata, spec, status } = &*desired.pod;
+        let status = statuses.get(uid).map(|status| &**status).or(status.as_ref());
+        PodNow { api_version: "v1", kind: "Pod", metadata, spec: spec.as_ref(), status }
+    });
+    list(items.collect())
+}
+
+fn list<T>(items: Vec<T>) -> PodList<T> {
     PodList { kind: "PodList", api_version: "v1", metadata: Empty {}, items }
 }
 
 /// Every pod of which a container runs, as the runtime has it: names and images, and nothing else of a spec.
-pub fn running_list(held: &RuntimePods) -> PodList {
+pub fn running_list(held: &RuntimePods) -> PodList<Pod> {
     let item = |held: &Arc<RuntimePod>| {
         let running = held.containers.iter().filter(|one| one.state == ContainerState::Running);
         let containers = running.map(|one| Container {
@@ -78,6 +93,8 @@ mod tests {
         let uid = PodUid::new("u");
         let desired =
             DesiredPods { pods: Arc::new([(uid.clone(), Arc::new(desired))].into()), sources_ready: true };
+        let shown = serde_json::to_value(pod_list(&desired, &BTreeMap::new())).unwrap()["items"].take();
+        assert_eq!(shown, serde_json::json!([&*desired.pods[&uid].pod]), "as the API shows pods");
         let phase = |statuses: &BTreeMap<_, _>| {
             serde_json::to_value(pod_list(&desired, statuses)).unwrap()["items"][0]["status"]["phase"].clone()
         };

@@ -126,7 +126,10 @@ async fn pods(State(answers): State<Answers>) -> Response {
         Err(error) => return unavailable(messages::pod_manager::RECEIVER, &error),
     };
     match statuses.await {
-        Ok(statuses) => json(&pod_list(&desired, &statuses)),
+        Ok(statuses) => match serde_json::to_vec(&pod_list(&desired, &statuses)) {
+            Ok(text) => json_text(&answers, Arc::new(text)),
+            Err(why) => unencoded(&why),
+        },
         Err(error) => unavailable(messages::status_manager::RECEIVER, &error),
     }
 }
@@ -218,25 +221,27 @@ async fn summary(State(answers): State<Answers>, method: Method, uri: Uri, body:
     let only_cpu_and_memory = is_short(uri.query().unwrap_or_default(), &form);
     match answers.summary.ask(GetSummary { only_cpu_and_memory }, FIGURES_WITHIN).await {
         Ok(Ok(summary)) => match answers.shared.summaries.text(&summary) {
-            Ok(text) => {
-                let answer = answers.shared.sending.answer(text);
-                ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
-            }
-            Err(why) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, format!("encode answer: {why}\n")).into_response()
-            }
+            Ok(text) => json_text(&answers, text),
+            Err(why) => unencoded(&why),
         },
         Ok(Err(why)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("Internal Error: {why}")).into_response(),
         Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
     }
 }
 
+/// An answer with JSON that may be large: many callers that take it slowly hold few of them.
+fn json_text(answers: &Answers, text: Arc<Vec<u8>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], answers.shared.sending.answer(text)).into_response()
+}
+
+fn unencoded(why: &serde_json::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("encode answer: {why}\n")).into_response()
+}
+
 pub(crate) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("encode answer: {error}\n")).into_response()
-        }
+        Err(why) => unencoded(&why),
     }
 }
 

@@ -507,7 +507,12 @@ impl actix::Handler<GetRuntimeClass> for ObjectCache {
 
     fn handle(&mut self, ask: GetRuntimeClass, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        self.get::<RuntimeClass>((Arc::from(""), ask.name), reply, ctx);
+        if self.deps.api.is_none() {
+            // A node that stands alone knows no classes: the runtime's default handler serves all pods.
+            reply.send(Ok(Arc::default()));
+        } else {
+            self.get::<RuntimeClass>((Arc::from(""), ask.name), reply, ctx);
+        }
         later
     }
 }

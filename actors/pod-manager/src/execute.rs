@@ -15,8 +15,8 @@ pub(crate) enum MirrorError {
     /// The API server refused the call or did not answer.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The Node, which has to own the mirror, has no UID or is being deleted.
-    #[error("Node {0} has no UID or is being deleted")]
+    /// The Node, which has to own the mirror, is not there, has no UID or is being deleted.
+    #[error("Node {0} is not there, has no UID or is being deleted")]
     NoNode(String),
     /// Another pod has the mirror's name.
     #[error("pod {0} is there already, and is no mirror of the static pod")]
@@ -49,8 +49,10 @@ pub(crate) async fn mirror(
 }
 
 async fn create(api: &dyn MirrorObjects, node: &str, pod: &Arc<Pod>) -> Result<Done, MirrorError> {
-    let owner = api.node(node).await?;
-    let mirror = mirror_of(pod, &owner).ok_or_else(|| MirrorError::NoNode(node.to_owned()))?;
+    let no_node = || MirrorError::NoNode(node.to_owned());
+    let owner =
+        api.node(node).await.map_err(|error| if error.is_not_found() { no_node() } else { error.into() })?;
+    let mirror = mirror_of(pod, &owner).ok_or_else(no_node)?;
     match api.create(&mirror).await {
         Ok(created) => Ok(Done::Created(Box::new(created))),
         Err(error) if error.is_already_exists() => {

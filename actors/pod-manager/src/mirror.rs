@@ -49,6 +49,25 @@ pub struct Mirrors {
     busy: BTreeSet<String>,
     /// The full names among `busy` that are in a pause.
     waiting: BTreeSet<String>,
+    /// What went wrong with the last steps, by full name.
+    troubles: BTreeMap<String, Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    /// How often in a row.
+    times: u32,
+    /// The last error.
+    said: String,
+}
+
+/// What a step that has failed asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// How often steps about this mirror have failed in a row.
+    pub times: u32,
+    /// Whether it failed otherwise than the last one, so that it is to be told.
+    pub is_news: bool,
 }
 
 impl Mirrors {
@@ -122,6 +141,7 @@ impl Mirrors {
             }
             wanted.insert(name);
         }
+        self.troubles.retain(|name, _| wanted.contains(name) || known.contains_key(name));
         let orphans = known.iter().filter(|(name, _)| all && !wanted.contains(*name) && !ending(name));
         steps.extend(orphans.map(|(_, mirror)| Step::Delete(PodRef::of(mirror))));
         steps.retain(|step| !self.busy.contains(&step.full_name()));
@@ -131,13 +151,16 @@ impl Mirrors {
 
     /// Adds a mirror that was created, before the API server's list has it.
     pub fn created(&mut self, pod: Pod) {
+        let name = PodRef::of(&pod).full_name();
+        self.troubles.remove(&name);
         if let Some(known) = &mut self.known {
-            known.insert(PodRef::of(&pod).full_name(), Arc::new(pod));
+            known.insert(name, Arc::new(pod));
         }
     }
 
     /// Removes a mirror that was deleted.
     pub fn deleted(&mut self, full_name: &str) {
+        self.troubles.remove(full_name);
         if let Some(known) = &mut self.known {
             known.remove(full_name);
         }
@@ -145,8 +168,12 @@ impl Mirrors {
 
     /// The step of this full name has failed: no step about it begins before [`Mirrors::done`] or
     /// [`Mirrors::retry`].
-    pub fn failed(&mut self, full_name: &str) {
+    pub fn failed(&mut self, full_name: &str, said: String) -> Failed {
         self.waiting.insert(full_name.to_owned());
+        let trouble = self.troubles.entry(full_name.to_owned()).or_default();
+        let is_news = trouble.said != said;
+        *trouble = Trouble { times: trouble.times.saturating_add(1), said };
+        Failed { times: trouble.times, is_news }
     }
 
     /// The step of this full name, or the pause after it, is over.
@@ -242,7 +269,8 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
         mirrors.done("a_ns");
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
-        mirrors.failed("a_ns");
+        let failed = mirrors.failed("a_ns", "no namespace".to_owned());
+        assert_eq!(failed, Failed { times: 1, is_news: true });
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
         assert_eq!(mirrors.retry(), ["a_ns".to_owned()].into());
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);

@@ -201,6 +201,21 @@ fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
 }
 
 #[test]
+fn a_mirror_whose_namespace_is_gone_is_tried_more_and_more_rarely() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.api.fault(On::call(Verb::Create, "pods"), usize::MAX, Fault::code(404));
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 1);
+        stage.until("the try", || near.api.count(Verb::Create, "pods") == 1).await;
+        stage.pass(600 * SECOND).await;
+        // After 10, 30, 70 and 150 s, and then every 80 s.
+        assert_eq!(near.api.count(Verb::Create, "pods"), 10);
+    });
+}
+
+#[test]
 fn a_mirror_that_the_server_fails_to_make_is_made_ten_seconds_later() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

@@ -10,6 +10,9 @@ use crate::phase::Phase;
 
 /// All termination messages of a pod together, in bytes (row 5.21).
 const MESSAGE_BYTES_MAX: usize = 12 * 1024;
+/// Why containers wait, all of a pod together, in bytes: what the runtime or a volume says may repeat what the pod's author wrote, and the
+/// API server keeps no status that is larger than an object may be.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
 
 /// A phase with its reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,21 +76,17 @@ pub(crate) fn settle(
         unready(&mut status, phase);
     }
     transition_times(previous, &mut status, now);
-    let message_bytes_max = MESSAGE_BYTES_MAX / containers.max(1);
+    let shares = Shares::of(containers);
 
     let old = |list: fn(&PodStatus) -> &Option<Vec<ContainerStatus>>| {
         previous.and_then(|p| list(p).as_deref()).unwrap_or_default()
     };
-    settle_containers(&mut status.container_statuses, old(|p| &p.container_statuses), message_bytes_max);
-    settle_containers(
-        &mut status.init_container_statuses,
-        old(|p| &p.init_container_statuses),
-        message_bytes_max,
-    );
+    settle_containers(&mut status.container_statuses, old(|p| &p.container_statuses), shares);
+    settle_containers(&mut status.init_container_statuses, old(|p| &p.init_container_statuses), shares);
     settle_containers(
         &mut status.ephemeral_container_statuses,
         old(|p| &p.ephemeral_container_statuses),
-        message_bytes_max,
+        shares,
     );
     // Init containers keep the order of the spec, which is the order in which they run.
     for list in
@@ -123,17 +122,32 @@ fn transition_times(previous: Option<&PodStatus>, status: &mut PodStatus, now: T
     }
 }
 
+/// The most bytes of a container's messages.
+#[derive(Clone, Copy)]
+struct Shares {
+    terminated: usize,
+    waiting: usize,
+}
+
+impl Shares {
+    /// Each of the pod's containers has an equal share.
+    fn of(containers: usize) -> Self {
+        let containers = containers.max(1);
+        Self { terminated: MESSAGE_BYTES_MAX / containers, waiting: WAITING_BYTES_MAX / containers }
+    }
+}
+
 fn settle_containers(
     statuses: &mut Option<Vec<ContainerStatus>>,
     previous: &[ContainerStatus],
-    message_bytes_max: usize,
+    shares: Shares,
 ) {
     for status in statuses.iter_mut().flatten() {
         if let Some(old) = previous.iter().find(|s| s.name == status.name) {
             status.restart_count = status.restart_count.max(old.restart_count);
         }
         for state in [&mut status.state, &mut status.last_state].into_iter().flatten() {
-            settle_state(state, message_bytes_max);
+            settle_state(state, shares);
         }
     }
     // An absent list and an empty one are the same to the API.
@@ -142,7 +156,7 @@ fn settle_containers(
     }
 }
 
-fn settle_state(state: &mut ContainerState, message_bytes_max: usize) {
+fn settle_state(state: &mut ContainerState, shares: Shares) {
     let seconds = |at: &mut Option<Time>| {
         if let Some(at) = at {
             *at = time(at.0);
@@ -155,14 +169,17 @@ fn settle_state(state: &mut ContainerState, message_bytes_max: usize) {
         seconds(&mut terminated.started_at);
         seconds(&mut terminated.finished_at);
         if let Some(message) = &mut terminated.message {
-            message.truncate(message.floor_char_boundary(message_bytes_max));
+            message.truncate(message.floor_char_boundary(shares.terminated));
         }
+    }
+    if let Some(message) = state.waiting.as_mut().and_then(|waiting| waiting.message.as_mut()) {
+        message.truncate(message.floor_char_boundary(shares.waiting));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ContainerStateTerminated;
+    use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStateWaiting};
     use proptest::prelude::*;
 
     use super::*;
@@ -261,6 +278,21 @@ mod tests {
         assert_eq!(told(&"x".repeat(20_000), 1).len(), MESSAGE_BYTES_MAX);
         assert_eq!(told(&"é".repeat(20_000), 5).len(), 2456, "not 2457");
         assert_eq!(told("short", 100), "short");
+    }
+
+    #[test]
+    fn what_containers_wait_for_has_a_bound_for_all_of_a_pod_together() {
+        let waiting = ContainerStateWaiting { message: Some("é".repeat(1 << 20)), reason: None };
+        let state = ContainerState { waiting: Some(waiting), ..ContainerState::default() };
+        let one = ContainerStatus { state: Some(state), ..ContainerStatus::default() };
+        let status = PodStatus { container_statuses: Some(vec![one; 100]), ..PodStatus::default() };
+        let settled = settle(None, status, 100, at("2026-05-01T12:00:00Z"));
+        let told = settled
+            .container_statuses
+            .unwrap()
+            .into_iter()
+            .map(|container| container.state.unwrap().waiting.unwrap().message.unwrap().len());
+        assert_eq!(told.collect::<Vec<_>>(), [2620; 100]);
     }
 
     #[test]

@@ -54,6 +54,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.resources.requests", YES),
     ("spec.resources.limits", YES),
     ("spec.overhead", YES),
+    ("spec.runtimeClassName", YES),
     ("spec.securityContext", WITHIN),
     ("spec.securityContext.runAsUser", YES),
     ("spec.securityContext.runAsGroup", YES),
@@ -90,6 +91,12 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes.emptyDir.medium", YES),
     ("spec.volumes.emptyDir.sizeLimit", YES),
     ("spec.volumes.hostPath", YES),
+    // What is about the pod itself needs no other object.
+    ("spec.volumes.downwardAPI", YES),
+    ("spec.volumes.projected", WITHIN),
+    ("spec.volumes.projected.defaultMode", YES),
+    ("spec.volumes.projected.sources", WITHIN),
+    ("spec.volumes.projected.sources.downwardAPI", YES),
 ];
 
 /// Fields of every container, regular or init.
@@ -183,7 +190,6 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.serviceAccount", YES),
     ("spec.serviceAccountName", YES),
     ("spec.imagePullSecrets", YES),
-    ("spec.runtimeClassName", YES),
     ("spec.volumes.secret", YES),
     ("spec.volumes.configMap", YES),
     // What CSI drivers have replaced.
@@ -192,7 +198,6 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.volumes.azureFile", YES),
     ("spec.volumes.cinder", YES),
     ("spec.volumes.csi", YES),
-    ("spec.volumes.downwardAPI", YES),
     ("spec.volumes.ephemeral", YES),
     ("spec.volumes.gcePersistentDisk", YES),
     ("spec.volumes.gitRepo", YES),
@@ -200,12 +205,8 @@ const API_POD: &[(&str, Rule)] = &[
     ("spec.volumes.portworxVolume", YES),
     ("spec.volumes.vsphereVolume", YES),
     // The API server adds a projected volume with the service account's token.
-    ("spec.volumes.projected", WITHIN),
-    ("spec.volumes.projected.defaultMode", YES),
-    ("spec.volumes.projected.sources", WITHIN),
     ("spec.volumes.projected.sources.secret", YES),
     ("spec.volumes.projected.sources.configMap", YES),
-    ("spec.volumes.projected.sources.downwardAPI", YES),
     ("spec.volumes.projected.sources.serviceAccountToken", YES),
 ];
 

@@ -30,17 +30,15 @@ fn every_other_field_is_reported() {
     for (pointer, value, expected) in [
         ("/hostUsers", json!(false), "spec.hostUsers"),
         ("/imagePullSecrets", json!([{"name": "s"}]), "spec.imagePullSecrets"),
-        ("/runtimeClassName", json!("r"), "spec.runtimeClassName"),
         ("/resources", json!({"claims": [{"name": "x"}]}), "spec.resources.claims"),
         ("/schedulingGroup", json!({"podGroupName": "g"}), "spec.schedulingGroup"),
         ("/ephemeralContainers", json!([{"name": "e"}]), "spec.ephemeralContainers"),
-        (
-            "/volumes/0/emptyDir",
-            json!({"medium": "HugePages", "sizeLimit": "1Mi"}),
-            "spec.volumes[0].emptyDir.sizeLimit",
-        ),
         ("/volumes/0/configMap", json!({"name": "c"}), "spec.volumes[0].configMap"),
-        ("/volumes/0/projected", json!({"sources": []}), "spec.volumes[0].projected"),
+        (
+            "/volumes/0/projected",
+            json!({"sources": [{"secret": {"name": "s"}}]}),
+            "spec.volumes[0].projected.sources[0].secret",
+        ),
         ("/volumes/0/nfs", json!({"server": "s", "path": "/"}), "spec.volumes[0].nfs"),
         ("/volumes/0/rbd", json!({"monitors": ["m"], "image": "i"}), "spec.volumes[0].rbd"),
         (
@@ -99,7 +97,7 @@ fn claims_devices_and_volumes_of_drivers_are_for_pods_of_the_api_server() {
 fn all_reasons_are_given_at_once_and_name_what_is_known() {
     let mut spec = base();
     spec["hostUsers"] = json!(false);
-    spec["runtimeClassName"] = json!("r");
+    spec["schedulingGroup"] = json!({"podGroupName": "g"});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
     let pod = with_defaults(decode_pod("test", pod.to_string().as_bytes()).unwrap().pods.remove(0));
     let reasons: Vec<_> =
@@ -108,7 +106,7 @@ fn all_reasons_are_given_at_once_and_name_what_is_known() {
         reasons,
         [
             "spec.hostUsers \"false\" is not supported by this version of the kubelet, which knows \"true\"",
-            "spec.runtimeClassName is not supported by this version of the kubelet",
+            "spec.schedulingGroup is not supported by this version of the kubelet",
         ]
     );
 }

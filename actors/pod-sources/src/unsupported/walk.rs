@@ -44,12 +44,6 @@ fn object(
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
         field(value, &place.field(name), supported, found);
     }
-    let in_huge_pages =
-        fields.get("medium").and_then(Value::as_str).is_some_and(|medium| medium.starts_with("HugePages"));
-    if place.row == "spec.volumes.emptyDir" && in_huge_pages && fields.contains_key("sizeLimit") {
-        let reason = format!("{NOT_DONE} when medium is HugePages");
-        place.field("sizeLimit").report(reason, found);
-    }
 }
 
 fn field(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<UnsupportedField>) {

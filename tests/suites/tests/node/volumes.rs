@@ -170,3 +170,42 @@ fn a_volume_that_was_set_up_is_left_as_its_containers_made_it() {
         assert_eq!(world.disk.mode(&volume), Some(0o700));
     });
 }
+
+#[test]
+fn a_static_pod_is_told_of_itself_and_may_name_a_runtime_class() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(19);
+        let about = "downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}";
+        let manifest = format!(
+            "apiVersion: v1
+kind: Pod
+metadata: {{name: told, labels: {{a: b}}}}
+spec:
+  terminationGracePeriodSeconds: 2
+  runtimeClassName: sandboxed
+  containers:
+  - name: main
+    image: {IMAGE}
+    imagePullPolicy: IfNotPresent
+    command: [serve]
+    volumeMounts:
+    - {{name: about, mountPath: /about}}
+    - {{name: all, mountPath: /all}}
+  volumes:
+  - {{name: about, {about}}}
+  - {{name: all, projected: {{sources: [{{{about}}}]}}}}
+"
+        );
+        world.manifest("told.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("it to be Ready", |pods| pods.get("told").is_some_and(|status| is_ready(status))).await;
+        let volumes = pod_dir(&world.disk).join("volumes");
+        for volume in ["kubernetes.io~downward-api/about", "kubernetes.io~projected/all"] {
+            let files = world.disk.files_below(volumes.join(volume));
+            let shown: Vec<_> = files.into_iter().filter(|(path, _)| path.ends_with("name")).collect();
+            let [(_, content)] = shown.as_slice() else { panic!("{volume}: {shown:?}") };
+            assert!(content.starts_with(b"told"), "{volume}: {content:?}");
+        }
+        node.stop().await;
+    });
+}

@@ -17,7 +17,7 @@ use csi_driver::DriverProcess;
 use csi_driver::claimed::take_away_below;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::{Value, json};
-use testkit::process::eventually;
+use testkit::process::{eventually, holds};
 
 use super::claimed::{self, Claimed, csi_node_has};
 
@@ -176,8 +176,10 @@ pub fn shared(setting: &Arc<Setting>) {
     let after = first.ready();
     assert_eq!(after.container_id("main"), before.container_id("main"));
     // Longer than the first look for what is idle.
-    std::thread::sleep(Duration::from_secs(70));
-    assert_eq!((stand.mounts(), counts()), (mounts, [1, 2, 0]), "nothing is mounted anew");
+    holds("nothing is mounted anew", Duration::from_secs(70), || {
+        let now = (stand.mounts(), counts());
+        if (&now.0, now.1) == (&mounts, [1, 2, 0]) { Ok(()) } else { Err(format!("{now:?}")) }
+    });
 
     let seen = second.look().expect("the pod is there");
     second.delete(None);
@@ -250,8 +252,10 @@ pub fn inline(setting: &Arc<Setting>) {
         now if now.is_running("main") => Err(now.status().to_string()),
         _ => Ok(()),
     });
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(stand.mounts(), mounts, "it is not torn out");
+    holds("it is not torn out", Duration::from_secs(3), || match stand.mounts() {
+        now if now == mounts => Ok(()),
+        now => Err(format!("{now:?}")),
+    });
     stand.driver.borrow_mut().order("register").expect("the driver obeys");
     pod.gone(&seen);
     stand.nothing_is_left();
