@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
+use bridge_io::watch;
 use bridge_kube::CertificateRequests;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, Names, Pair, Purpose, Subject};
 use jiff::Timestamp;
@@ -13,7 +14,6 @@ use messages::certificate_manager;
 use messages::facts::NodeAddressesObserved;
 use messages::node_status::ResendNode;
 use supervision::{Address, Ctx, Effect, EffectId, Subsystem};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::CertificateMetrics;

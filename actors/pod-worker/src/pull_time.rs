@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use bridge_io::watch;
 use tokio::time::Instant;
 
 /// The time so far. Clones count together.

@@ -2,15 +2,16 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use actix::Handler;
 use actix_rt::ArbiterHandle;
 use messages::{Delivery, PodUid};
 use serde_json::Value;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 mod children;
@@ -104,7 +105,9 @@ struct Inner {
     seats: Mutex<BTreeMap<String, Registered>>,
     events: Mutex<VecDeque<SupervisionEvent>>,
     observers: Mutex<Vec<Observer>>,
-    failure: watch::Sender<Option<Failure>>,
+    /// Why the node has failed: the first failure, told once.
+    failure: OnceLock<Failure>,
+    failed: Notify,
     /// Actors with more dormant children than are borne.
     crowded: Mutex<BTreeSet<String>>,
 }
@@ -214,7 +217,8 @@ impl Tree {
             seats: Mutex::new(BTreeMap::new()),
             events: Mutex::new(VecDeque::new()),
             observers: Mutex::new(Vec::new()),
-            failure: watch::Sender::new(None),
+            failure: OnceLock::new(),
+            failed: Notify::new(),
             crowded: Mutex::new(BTreeSet::new()),
         }))
     }
@@ -268,24 +272,22 @@ impl Tree {
 
     /// Resolves when a vital subsystem has failed for good.
     pub async fn failed(&self) -> Failure {
-        let mut failure = self.0.failure.subscribe();
         loop {
-            if let Some(failure) = failure.borrow_and_update().clone() {
-                return failure;
+            let mut failed = pin!(self.0.failed.notified());
+            // From here on no failure is missed.
+            failed.as_mut().enable();
+            if let Some(failure) = self.0.failure.get() {
+                return failure.clone();
             }
-            if failure.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            failed.await;
         }
     }
 
     /// Declares the node failed from outside the actors; the watchdog calls it for a blocked thread.
     pub fn fail(&self, failure: Failure) {
-        self.0.failure.send_if_modified(|slot| {
-            let first = slot.is_none();
-            slot.get_or_insert(failure);
-            first
-        });
+        if self.0.failure.set(failure).is_ok() {
+            self.0.failed.notify_waiters();
+        }
     }
 
     /// Orders every actor to end, children included.

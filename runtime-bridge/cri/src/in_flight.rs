@@ -6,10 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_io::watch;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 

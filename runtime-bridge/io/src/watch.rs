@@ -42,6 +42,18 @@ impl<T> Drop for Sender<T> {
     }
 }
 
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), woken: self.woken.clone() }
+    }
+}
+
+impl<T: Default> Default for Sender<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 impl<T> Sender<T> {
     /// A channel with this value, and no receiver.
     pub fn new(value: T) -> Self {

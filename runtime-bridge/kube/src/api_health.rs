@@ -4,10 +4,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bridge_io::watch::{Receiver, Sender};
 use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use tokio::sync::watch::{Receiver, Sender};
 use tokio::time::{sleep, timeout};
 
 use super::connect::Redial;

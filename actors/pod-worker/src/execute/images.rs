@@ -8,11 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bridge_cri::wire::PodSandboxConfig;
+use bridge_io::watch;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
 use supervision::AskError;
-use tokio::sync::watch;
 
 use super::Executor;
 use crate::spec::ContainerKind;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::watch;
 use futures::future::join_all;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::Executor;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
+use bridge_io::watch;
 use tokio::time::Instant;
 
 use super::calls::CallLog;

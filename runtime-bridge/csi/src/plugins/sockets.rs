@@ -112,6 +112,7 @@ impl Watching {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.tell.closed() => return,
                 () = tokio::time::sleep(pause) => {}
                 () = changed(watch.as_ref()) => {}

@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_io::watch::Sender;
 use serde_json::Value;
-use tokio::sync::watch::Sender;
 
 pub use call::Verb;
 pub use faults::{Fault, Logged, On};
@@ -133,8 +133,7 @@ impl FakeApi {
     /// A server with a new cluster's namespaces. Times, UIDs and generated names come from `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let inner = Inner { state: State::new(clock), script: Script::default(), watches: 0, redials: 0 };
-        let (link, _) =
-            tokio::sync::watch::channel(LinkState { state: Link::Up, breaks: 0, how: Broken::Cut });
+        let link = Sender::new(LinkState { state: Link::Up, breaks: 0, how: Broken::Cut });
         let this = Self { shared: Arc::new(Shared { inner: Mutex::new(inner), link }) };
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             this.add_namespace(namespace);

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::watch::Receiver;
 use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 use tower::BoxError;
 

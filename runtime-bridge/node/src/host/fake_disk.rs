@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use bridge_io::watch;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::watch;
 
 use crate::mounts::{FileKind, MountPoint, SwapFacts};
 

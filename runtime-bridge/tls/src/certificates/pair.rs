@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use bridge_io::watch;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use tokio::sync::watch;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 

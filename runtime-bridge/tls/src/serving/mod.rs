@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_io::watch;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,7 +23,6 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -250,7 +250,7 @@ async fn keep_current(
         };
         let outcome = read.and_then(|read| {
             if read != material {
-                let _ = tell.send(load(&settings, &read)?);
+                tell.send_replace(load(&settings, &read)?);
                 tracing::info!("Serving certificate or client authorities read anew");
                 material = read;
             }

@@ -46,6 +46,7 @@ mod pods;
 mod private_images;
 mod probes;
 mod refused;
+mod replay;
 mod restarts;
 mod status;
 mod storage_limits;

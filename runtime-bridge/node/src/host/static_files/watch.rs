@@ -71,6 +71,7 @@ impl Watching {
                 self.tell();
             }
             tokio::select! {
+                biased;
                 () = self.tell.closed() => return,
                 () = tokio::time::sleep(wait) => {}
             }
@@ -86,6 +87,7 @@ impl Watching {
     async fn until_ended(&self, armed: &Armed) -> Ended {
         loop {
             tokio::select! {
+                biased;
                 () = self.tell.closed() => return Ended::Unwanted,
                 () = tokio::time::sleep(SAME_CHECK) => {
                     let (path, identity) = (self.path.clone(), armed.identity);

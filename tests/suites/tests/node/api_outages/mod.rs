@@ -9,3 +9,5 @@ mod node_object;
 mod refusing;
 mod restored;
 mod scene;
+
+pub use scene::{NS, pod};
