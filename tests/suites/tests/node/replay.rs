@@ -15,7 +15,7 @@ use crate::pods::{job, web};
 
 use super::api_outages::{NS, pod};
 
-const PODS: usize = 12;
+const PODS: usize = 6;
 
 /// Everything that the node has asked for, a line each.
 fn trace(world: &World) -> String {
@@ -69,8 +69,8 @@ fn run(seed: u64) -> String {
 fn a_seed_replays_a_node() {
     for seed in [1, 2] {
         let first = run(seed);
-        assert!(first.lines().count() > 500, "{first}");
-        for _ in 0..3 {
+        assert!(first.lines().count() > 200, "{first}");
+        for _ in 0..2 {
             let again = run(seed);
             let differ = first.lines().zip(again.lines()).position(|(first, again)| first != again);
             if let Some(line) = differ {
