@@ -54,7 +54,7 @@ fn nothing_is_randomly_ordered_where_a_seed_must_replay() {
 }
 
 #[test]
-fn who_waits_is_woken_in_order() {
+fn what_waits_is_woken_in_order() {
     let found = offenders(SHIPPED, |file, line| {
         let tokios =
             line.contains("tokio::sync::watch") || line.contains("sync::{") && has_word(line, "watch");

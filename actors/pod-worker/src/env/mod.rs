@@ -185,9 +185,9 @@ fn too_long(container: &Container, variable: &str, error: TooLong) -> EnvError {
 
 /// The name of a variable as messages have it.
 fn shown(name: &str) -> String {
-    match name.char_indices().find(|(at, _)| *at >= SHOWN_NAME_BYTES) {
-        Some((at, _)) => format!("{}...", &name[..at]),
-        None => name.to_owned(),
+    match name.floor_char_boundary(SHOWN_NAME_BYTES) {
+        at if at < name.len() => format!("{}...", &name[..at]),
+        _ => name.to_owned(),
     }
 }
 

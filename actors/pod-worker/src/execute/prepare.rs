@@ -150,7 +150,7 @@ async fn env_files(
     }
     let mut left = ENV_FILES_BYTES_MAX;
     for (file, wanted) in env::files(container) {
-        let text = env_file(task, sandbox_context, &file, &wanted, &mut left).await;
+        let text = env_file(task, sandbox_context, &file, wanted, &mut left).await;
         known.insert(file, text);
     }
     known
@@ -161,7 +161,7 @@ async fn env_file(
     task: &SyncTask,
     sandbox_context: &SandboxContext,
     (volume, path): &EnvFile,
-    wanted: &BTreeSet<String>,
+    wanted: BTreeSet<String>,
     left: &mut u64,
 ) -> FileText {
     let exec = &task.exec;
@@ -173,14 +173,23 @@ async fn env_file(
     if let Ok(Some(content)) = &read {
         *left = left.saturating_sub(content.len() as u64);
     }
-    let problem = match read.map(|content| content.map(String::from_utf8)) {
-        Ok(Some(Ok(text))) => {
-            let shown = Path::new(root).join(within).to_string_lossy().into_owned();
-            return FileText::Content(EnvVariables::parse(&text, wanted), shown);
+    let parsed = match read {
+        Ok(Some(content)) => {
+            let parsed = computed(&exec.deps.compute, exec.uid(), move || {
+                let text = String::from_utf8(content).map_err(|error| error.to_string())?;
+                Ok::<_, String>(EnvVariables::parse(&text, &wanted))
+            });
+            parsed.await.unwrap_or_else(|error| Err(error.to_string()))
         }
-        Ok(Some(Err(error))) => error.to_string(),
-        Ok(None) => "there is no such file".to_owned(),
-        Err(error) => error.to_string(),
+        Ok(None) => Err("there is no such file".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let problem = match parsed {
+        Ok(parsed) => {
+            let shown = Path::new(root).join(within).to_string_lossy().into_owned();
+            return FileText::Content(parsed, shown);
+        }
+        Err(problem) => problem,
     };
     tracing::warn!(problem, pod = %exec.pod, volume, path, "Variables cannot be read from a file");
     FileText::Unreadable
