@@ -195,7 +195,8 @@ have_tool() { # name, version, package of PyPI, crate
 }
 
 # A compiler's cache for what this script builds, unless the caller has one: crates of others are compiled once for all clones of
-# this repository. Its server is this script's own, and ends with it.
+# this repository. The crates of this repository, which the cache would seldom find, go to the compiler itself. The cache's server
+# is this script's own, and ends with it.
 compiler_cache=
 start_compiler_cache() {
   [ -z "${RUSTC_WRAPPER-}${CARGO_BUILD_RUSTC_WRAPPER-}" ] || return 0
@@ -203,8 +204,16 @@ start_compiler_cache() {
   compiler_cache=$(as_user mktemp -d "${TMPDIR:-/tmp}/understudy-sccache.XXXXXX")
   export SCCACHE_SERVER_UDS=$compiler_cache/socket SCCACHE_IDLE_TIMEOUT=600 SCCACHE_CACHE_SIZE=${SCCACHE_CACHE_SIZE:-4G}
   if as_user sccache --start-server >/dev/null 2>&1; then
+    local program wrapper=$compiler_cache/rustc
     # shellcheck disable=SC2016 # the inner shell expands it
-    CARGO_BUILD_RUSTC_WRAPPER=$(as_user bash -c 'command -v sccache') && export CARGO_BUILD_RUSTC_WRAPPER
+    program=$(as_user bash -c 'command -v sccache') || return 0
+    # Cargo names the directory of the crate; that of each crate of this repository has the repository's path. The cache's keys
+    # hold every variable of cargo's own, so that the wrapper is named by rustc's.
+    # shellcheck disable=SC2016 # the wrapper expands them
+    printf '#!/bin/sh\ncase "$CARGO_MANIFEST_DIR" in "%s"/*) exec "$@" ;; esac\nexec "%s" "$@"\n' "$repo" "$program" |
+      as_user tee "$wrapper" >/dev/null
+    as_user chmod 755 "$wrapper"
+    export RUSTC_WRAPPER=$wrapper
   fi
 }
 

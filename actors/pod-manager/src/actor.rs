@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use bridge_kube::MirrorObjects;
-use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
@@ -48,10 +47,6 @@ const ASK_DEADLINE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How often PodManager tells a worker again to end a preempted pod, until the pod has ended.
 const EVICT_AGAIN: Duration = Duration::from_secs(5);
-
-/// Pause before a failed mirror pod is tried again: while the Node is not at the API server yet, and otherwise.
-const MIRROR_SOON: Duration = Duration::from_secs(1);
-const MIRROR_AGAIN: Backoff = Backoff::doubling(Duration::from_secs(10), Duration::from_secs(80));
 
 /// PodManager's settings.
 #[derive(Clone, Debug)]
@@ -179,13 +174,11 @@ impl PodManager {
             Ok(Done::Created(pod)) => self.mirrors.created(*pod),
             Ok(Done::Deleted) => self.mirrors.deleted(&name),
             Err(error) => {
-                let failed = self.mirrors.failed(&name, error.to_string());
+                let failed = self.mirrors.failed(&name, &error);
                 if failed.is_news {
                     tracing::warn!(%error, pod = name, "The static pod is not mirrored at the API server as it should be");
                 }
-                let soon = matches!(error, MirrorError::NoNode(_)).then_some(MIRROR_SOON);
-                let pause = soon.unwrap_or(MIRROR_AGAIN.after(failed.times));
-                ctx.set_timer(Timer::Mirror(name), pause);
+                ctx.set_timer(Timer::Mirror(name), failed.pause);
                 return;
             }
         }

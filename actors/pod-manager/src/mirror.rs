@@ -3,13 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_HASH, CONFIG_MIRROR, annotation};
 use pod_rules::origin::{is_mirror, stands_for};
 use supervision::blame;
+
+use crate::execute::MirrorError;
+
+/// The pause before a failed step is tried again: while the Node is not at the API server yet, and after refusals.
+const SOON: Duration = Duration::from_secs(1);
+const AGAIN: Backoff = Backoff::doubling(Duration::from_secs(10), Duration::from_secs(80));
 
 /// What to do about one mirror pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,8 +63,8 @@ pub struct Mirrors {
 
 #[derive(Debug, Default)]
 struct Trouble {
-    /// How often in a row.
-    times: u32,
+    /// How often in a row the API server has refused.
+    refusals: u32,
     /// The last error.
     said: String,
 }
@@ -64,8 +72,8 @@ struct Trouble {
 /// What a step that has failed asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How often steps about this mirror have failed in a row.
-    pub times: u32,
+    /// The time after which the step is tried again.
+    pub pause: Duration,
     /// Whether it failed otherwise than the last one, so that it is to be told.
     pub is_news: bool,
 }
@@ -168,12 +176,17 @@ impl Mirrors {
 
     /// The step of this full name has failed: no step about it begins before [`Mirrors::done`] or
     /// [`Mirrors::retry`].
-    pub fn failed(&mut self, full_name: &str, said: String) -> Failed {
+    pub(crate) fn failed(&mut self, full_name: &str, error: &MirrorError) -> Failed {
         self.waiting.insert(full_name.to_owned());
         let trouble = self.troubles.entry(full_name.to_owned()).or_default();
+        let said = error.to_string();
         let is_news = trouble.said != said;
-        *trouble = Trouble { times: trouble.times.saturating_add(1), said };
-        Failed { times: trouble.times, is_news }
+        trouble.said = said;
+        if matches!(error, MirrorError::NoNode(_)) {
+            return Failed { pause: SOON, is_news };
+        }
+        trouble.refusals = trouble.refusals.saturating_add(1);
+        Failed { pause: AGAIN.after(trouble.refusals), is_news }
     }
 
     /// The step of this full name, or the pause after it, is over.
@@ -269,13 +282,24 @@ mod tests {
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
         mirrors.done("a_ns");
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
-        let failed = mirrors.failed("a_ns", "no namespace".to_owned());
-        assert_eq!(failed, Failed { times: 1, is_news: true });
+        let refused = MirrorError::NameTaken(PodRef::of(&statics[0]));
+        let failed = mirrors.failed("a_ns", &refused);
+        assert_eq!(failed, Failed { pause: Duration::from_secs(10), is_news: true });
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
         assert_eq!(mirrors.retry(), ["a_ns".to_owned()].into());
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false).len(), 1);
         assert!(mirrors.retry().is_empty(), "it is being done");
         assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
+    }
+
+    #[test]
+    fn waiting_for_the_node_lengthens_no_pause_after_a_refusal() {
+        let mut mirrors = heard(&[]);
+        let no_node = MirrorError::NoNode("node".to_owned());
+        let refused = MirrorError::NameTaken(PodRef::of(&fixed("a", "1")));
+        let mut pause = |error| mirrors.failed("a_ns", error).pause.as_secs();
+        assert_eq!([(); 5].map(|()| pause(&no_node)), [1; 5]);
+        assert_eq!([(); 5].map(|()| pause(&refused)), [10, 20, 40, 80, 80]);
     }
 
     #[test]

@@ -48,15 +48,20 @@ fn shared_words_stand_in_pod_rules_alone() {
 fn pod_rules_has_no_words_of_one_crate() {
     let module =
         |file: &File| file.path.trim_end_matches(".rs").rsplit('/').next().unwrap_or_default().to_owned();
+    let callers: Vec<(String, String)> = SHIPPED
+        .iter()
+        .flat_map(|directory| files(directory))
+        .filter(|file| !file.path.starts_with(HOME))
+        .map(|file| (file.path.split("/src/").next().unwrap_or_default().to_owned(), file.code()))
+        .filter(|(_, code)| code.contains("pod_rules::"))
+        .collect();
     let mut lonely = Vec::new();
     for file in files(HOME).iter().filter(|file| !file.path.ends_with("/lib.rs")) {
         let name = module(file);
-        let users: BTreeSet<String> = SHIPPED
+        let users: BTreeSet<&String> = callers
             .iter()
-            .flat_map(|directory| files(directory))
-            .filter(|user| !user.path.starts_with(HOME) && user.code().contains("pod_rules::"))
-            .filter(|user| crate::source::has_word(&user.code(), &name))
-            .map(|user| user.path.split("/src/").next().unwrap_or_default().to_owned())
+            .filter(|(_, code)| crate::source::has_word(code, &name))
+            .map(|(user, _)| user)
             .collect();
         if users.len() < 2 {
             lonely.push(format!("{name}: {users:?}"));

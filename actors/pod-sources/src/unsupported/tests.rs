@@ -52,7 +52,6 @@ fn every_other_field_is_reported() {
             json!({"claims": [{"name": "x"}]}),
             "spec.initContainers[1].resources.claims",
         ),
-        ("/containers/0/resizePolicy", json!([{"resourceName": "cpu"}]), "spec.containers[0].resizePolicy"),
         (
             "/containers/0/resources",
             json!({"claims": [{"name": "x"}]}),

@@ -27,17 +27,22 @@ use crate::pods::web;
 const UPSTREAM: &str = include_str!("upstream-metrics.txt");
 const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 
-/// The families of upstream that the document lists as absent, each with a reason.
-fn absent() -> BTreeSet<String> {
-    let (_, section) = DOCUMENT.split_once("## `/metrics`\n").expect("the section");
+/// The tables of a section of the document: the names in a row's first column, and what it says of them.
+fn rows(section: &str) -> Vec<(Vec<String>, &'static str)> {
+    let (_, section) = DOCUMENT.split_once(&format!("## {section}\n")).expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    let names = rows.flat_map(|row| {
-        let (names, why) = row.split_once(" | ").expect("a name and a reason");
-        assert!(why.len() > 10, "{row}");
-        names.split(',').map(|name| name.trim_matches([' ', '`']).to_owned()).collect::<Vec<_>>()
+    let names = rows.map(|row| {
+        let (names, what) = row.split_once(" | ").expect("two columns");
+        assert!(what.len() > 10, "{row}");
+        (names.split(',').map(|name| name.trim_matches([' ', '`']).to_owned()).collect(), what)
     });
     names.collect()
+}
+
+/// The families of upstream that the document lists as absent, each with a reason.
+fn absent() -> BTreeSet<String> {
+    rows("`/metrics`").into_iter().flat_map(|(names, _)| names).collect()
 }
 
 /// A family as the table has it.
@@ -94,6 +99,28 @@ fn families_are_upstreams_and_what_is_left_out_is_told() {
             described.iter().filter(|it| it.help.len() < 10).map(|it| it.name.as_str()).collect();
         assert!(unhelpful.is_empty(), "{unhelpful:?}");
     });
+}
+
+/// A word that is the name of a family.
+fn names_a_family(word: &str) -> bool {
+    ["kubelet_", "rest_client_", "storage_"].iter().any(|prefix| word.starts_with(prefix))
+}
+
+#[test]
+fn older_names_lead_to_families_that_are_there() {
+    let described = sandbox(Policy::default(), async |sandbox| described(sandbox).await);
+    let present: BTreeSet<&str> = described.iter().map(|family| family.name.as_str()).collect();
+    let older = rows("Names in older descriptions");
+    assert!(older.len() > 15, "{older:?}");
+    for (names, today) in older {
+        for name in names {
+            assert!(names_a_family(&name), "{name}");
+            assert!(!present.contains(name.as_str()), "{name} is not a name of old");
+        }
+        for name in today.split('`').filter(|word| names_a_family(word)) {
+            assert!(present.contains(name), "{name} is not there: {today}");
+        }
+    }
 }
 
 async fn page(world: &World, path: &str, accept: &str) -> String {

@@ -10,10 +10,9 @@ use supervision::Policy;
 use testkit::node::{FakeNode, World, member};
 use testkit::{Random, sandbox};
 
-use crate::life::world;
-use crate::pods::{job, web};
+use crate::pods::job;
 
-use super::api_outages::{NS, pod};
+use super::api_outages::{NS, clustered, pod};
 
 const PODS: usize = 6;
 
@@ -33,9 +32,7 @@ fn trace(world: &World) -> String {
 fn run(seed: u64) -> String {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_crashes();
-        let world = world(seed).with_api();
-        let api = world.api.clone().expect("a cluster");
-        world.manifest("fixed.yaml", &web("fixed"));
+        let (world, api) = clustered(seed);
         world.manifest("job.yaml", &job("job"));
         let node = FakeNode::start(sandbox, &world, &member().await);
         let mut random = Random::new(seed);

@@ -124,7 +124,11 @@ fn g10_observers_see_everything_at_once_and_a_broken_one_harms_nobody() {
 #[test]
 fn g10_the_record_of_events_is_bounded_and_keeps_the_newest() {
     let policy = Policy {
-        restart: supervision::RestartPolicy { restarts_max: 10_000, ..Default::default() },
+        restart: supervision::RestartPolicy {
+            restarts_max: 10_000,
+            backoff_max: Duration::from_millis(100),
+            ..Default::default()
+        },
         ..Policy::default()
     };
     sandbox(policy, async |world| {

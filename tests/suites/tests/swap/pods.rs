@@ -162,11 +162,12 @@ impl<'a> Maker<'a> {
 
     /// A pod with a field that this kubelet does not support in new pods.
     pub fn unsupported(&self, name: &str) {
-        let main = self.steady("main", json!({
-            "resources": { "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "500m", "memory": "64Mi" } },
-            "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]
-        }));
-        self.make(name, &[main], json!({}));
+        let main =
+            self.steady("main", json!({ "volumeMounts": [{ "name": "image", "mountPath": "/image" }] }));
+        let volumes = json!({ "volumes": [{
+            "name": "image", "image": { "reference": self.image, "pullPolicy": "IfNotPresent" }
+        }] });
+        self.make(name, &[main], volumes);
     }
 
     /// A pod whose container ignores SIGTERM.

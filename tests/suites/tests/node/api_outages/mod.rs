@@ -10,4 +10,4 @@ mod refusing;
 mod restored;
 mod scene;
 
-pub use scene::{NS, pod};
+pub use scene::{NS, clustered, pod};
