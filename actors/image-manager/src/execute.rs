@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::{
-    Image, ImageSpec, ImageStatusRequest, ListContainersRequest, ListImagesRequest, PodSandboxConfig,
-    PullImageRequest,
+    Image, ImageSpec, ImageStatusRequest, ListImagesRequest, PodSandboxConfig, PullImageRequest,
 };
-use bridge_cri::{CriError, Images, RuntimeReads};
+use bridge_cri::{CriError, Images, RuntimeReads, Whose};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
@@ -108,9 +107,15 @@ pub async fn delete_unused(
 ) -> usize {
     // Images are listed before containers: an image that is pulled meanwhile is not in the list.
     let listed = images.list_images(ListImagesRequest::default()).await;
-    let containers = runtime.list_containers(ListContainersRequest::default()).await;
+    let containers = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await;
     let (there, containers) = match (listed, containers) {
-        (Ok(listed), Ok(containers)) => (listed.images, containers.containers),
+        (Ok(listed), Ok(held)) if held.is_whole() => (listed.images, held.containers),
+        (Ok(_), Ok(_)) => {
+            tracing::warn!(
+                "Which images are unused cannot be told: the runtime has too many containers to list them"
+            );
+            return 0;
+        }
         (Err(error), _) | (_, Err(error)) => {
             tracing::warn!(%error, "Which images are unused cannot be told");
             return 0;

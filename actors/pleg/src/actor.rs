@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
-use bridge_cri::{CriError, ExitWatcher, RuntimeReads, wire};
+use bridge_cri::{CriError, ExitWatcher, Listed, RuntimeReads, Whose};
 use bridge_io::clock::Clock;
 use bridge_node::host::PodDirReads;
 use bridge_pace::Backoff;
@@ -35,8 +35,8 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration:
 const SHARED_FROM: usize = 3;
 /// After a failed look the next one waits this long;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// and this long while the runtime is down: its return brings a relist at once.
-const LOOK_AGAIN_DOWN: Duration = Duration::from_secs(10);
+/// and this long while the runtime is down, since its return brings a relist at once, or has more of the pod than its answers hold.
+const LOOK_AGAIN_SELDOM: Duration = Duration::from_secs(10);
 /// After an event that a call of ours may have caused, a look waits so long for the end of that call or for the
 /// runtime's own event, since either shows that the runtime's state is up to date.
 const HEARD_BY: Duration = Duration::from_secs(1);
@@ -219,19 +219,15 @@ impl Pleg {
             return;
         }
         self.relisting = Some(Instant::now());
-        let sandboxes = self.deps.runtime.list_pod_sandbox(wire::ListPodSandboxRequest::default());
-        let containers = self.deps.runtime.list_containers(wire::ListContainersRequest::default());
-        ctx.effect("relist", None, futures::future::try_join(sandboxes, containers), Self::relisted);
+        let known = self.pods.keys().chain(&self.unseen);
+        let known = Whose::All(known.map(|uid| uid.to_string()).collect());
+        ctx.effect("relist", None, bridge_cri::list(self.deps.runtime.clone(), known), Self::relisted);
     }
 
-    fn relisted(
-        &mut self,
-        answer: Result<(wire::ListPodSandboxResponse, wire::ListContainersResponse), CriError>,
-        ctx: &mut Ctx<Self>,
-    ) {
+    fn relisted(&mut self, answer: Result<Listed, CriError>, ctx: &mut Ctx<Self>) {
         let began = self.relisting.take().unwrap_or_else(Instant::now);
         match answer {
-            Ok((sandboxes, containers)) => {
+            Ok(listed) => {
                 self.failures = 0;
                 let metrics = &self.deps.metrics;
                 metrics.relist_seconds.observe(began.elapsed().as_secs_f64());
@@ -244,9 +240,11 @@ impl Pleg {
                 }
                 let metrics = &self.deps.metrics;
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
-                let told = observe::lines(&sandboxes.items, &containers.containers);
-                self.compare(&told, ctx);
-                self.hold(observe::held(&sandboxes.items, &containers.containers));
+                self.compare(&observe::lines(&listed.sandboxes, &listed.containers), ctx);
+                // Of pods that a list lacks nothing may be cleaned away while they may run.
+                if listed.has_all_ready() {
+                    self.hold(observe::held(&listed.sandboxes, &listed.containers));
+                }
                 ctx.set_timer(Timer::Relist, self.deps.config.relist);
             }
             Err(error) => {
@@ -299,7 +297,10 @@ impl Pleg {
     fn begin_looks(&mut self, ctx: &mut Ctx<Self>) {
         let looks: Vec<Look> = std::iter::from_fn(|| self.schedule.next()).collect();
         // Several at once share one list of everything.
-        let shared = (looks.len() >= SHARED_FROM).then(|| inspect::lists(&*self.deps.runtime, None));
+        let shared = (looks.len() >= SHARED_FROM).then(|| {
+            let pods = Whose::All(looks.iter().map(|look| look.uid.to_string()).collect());
+            inspect::lists(self.deps.runtime.clone(), pods)
+        });
         for look in looks {
             if ctx.is_quarantined(&look.uid) {
                 // When the pod is let in again, another look is queued.
@@ -313,7 +314,8 @@ impl Pleg {
             self.looking.insert(look.uid.clone(), self.deps.clock.now());
             let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
             let (runtime, dirs) = (self.deps.runtime.clone(), self.deps.dirs.clone());
-            let lists = shared.clone().unwrap_or_else(|| inspect::lists(&*runtime, Some(&look.uid)));
+            let of_pod = || inspect::lists(runtime.clone(), Whose::Pod(look.uid.to_string()));
+            let lists = shared.clone().unwrap_or_else(of_pod);
             let work = inspect::look(runtime, dirs, look.uid.clone(), lists, known, look.ended);
             let (uid, token, began) = (look.uid.clone(), look.token, Instant::now());
             ctx.set_timer(Timer::Slow(uid.clone()), self.deps.config.slow_after);
@@ -347,7 +349,8 @@ impl Pleg {
                 }
                 // The askers of this token go on waiting; the next look answers them.
                 self.schedule.done(uid);
-                let pause = if runtime_is_well { LOOK_AGAIN } else { LOOK_AGAIN_DOWN };
+                let soon = runtime_is_well && !error.is_too_large();
+                let pause = if soon { LOOK_AGAIN } else { LOOK_AGAIN_SELDOM };
                 ctx.set_timer(Timer::Look(uid.clone()), pause);
                 self.unseen.insert(uid.clone());
                 if runtime_is_well {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bridge_cri::{CriError, RuntimeReads, container_pid, wire};
+use bridge_cri::{CriError, Listed, RuntimeReads, Whose, container_pid, wire};
 use bridge_node::host::PodDirReads;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
@@ -34,28 +34,9 @@ pub struct FailedLook {
 /// The lists that a look begins with: of one pod, or of all pods for several looks that begin together.
 pub type Lists = Shared<BoxFuture<'static, Result<Arc<Listed>, CriError>>>;
 
-/// The runtime's lists of sandboxes and containers.
-pub struct Listed {
-    sandboxes: Vec<wire::PodSandbox>,
-    containers: Vec<wire::Container>,
-}
-
 /// Lists the objects of one pod, or of all pods.
-pub fn lists(runtime: &dyn RuntimeReads, pod: Option<&PodUid>) -> Lists {
-    let selector: BTreeMap<String, String> =
-        pod.map(|uid| (POD_UID.to_owned(), uid.as_str().to_owned())).into_iter().collect();
-    let sandboxes = runtime.list_pod_sandbox(wire::ListPodSandboxRequest {
-        filter: Some(wire::PodSandboxFilter { label_selector: selector.clone(), ..Default::default() }),
-    });
-    let containers = runtime.list_containers(wire::ListContainersRequest {
-        filter: Some(wire::ContainerFilter { label_selector: selector, ..Default::default() }),
-    });
-    let both = futures::future::try_join(sandboxes, containers);
-    both.map_ok(|(sandboxes, containers)| {
-        Arc::new(Listed { sandboxes: sandboxes.items, containers: containers.containers })
-    })
-    .boxed()
-    .shared()
+pub fn lists(runtime: Arc<dyn RuntimeReads>, whose: Whose) -> Lists {
+    bridge_cri::list(runtime, whose).map_ok(Arc::new).boxed().shared()
 }
 
 /// Looks at a pod. `ended` are containers whose process is known to have ended, whatever the runtime says.
@@ -84,6 +65,9 @@ pub async fn look(
 
     let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =
         known.iter().flat_map(|known| &known.sandboxes).map(|s| (&*s.id, s)).collect();
+    if let Some(error) = sandboxes.iter().find_map(|sandbox| listed.unread(&sandbox.id)) {
+        return Err(unseen(error.clone()));
+    }
     for listed in sandboxes {
         if let Some(sandbox) = sandbox(&*runtime, listed, known_sandboxes.get(listed.id.as_str()).copied())
             .await

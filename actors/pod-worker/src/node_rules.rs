@@ -29,6 +29,20 @@ pub struct NodeRules {
     pub selinux: bool,
     /// From the feature gate ContainerStopSignals.
     pub stop_signals: bool,
+    /// The most bytes of a pod's own labels and annotations that the runtime keeps with its sandbox: the runtime tells them of
+    /// all pods in one answer.
+    pub sandbox_text_max: usize,
+}
+
+/// What an answer of the runtime has room for beside what the kubelet itself writes, in bytes.
+const ANSWER_TEXT_BYTES: usize = 12 * 1024 * 1024;
+/// The API server's own bound of a pod's annotations, in bytes.
+const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+
+/// `sandbox_text_max` of a node for so many pods.
+#[must_use]
+pub fn sandbox_text_max(pods: usize) -> usize {
+    (ANSWER_TEXT_BYTES / pods.max(1)).min(ANNOTATIONS_BYTES_MAX)
 }
 
 /// The default of `cpuCFSQuotaPeriod`, in microseconds.
@@ -47,6 +61,7 @@ impl Default for NodeRules {
             thermal_paths: Vec::new(),
             selinux: false,
             stop_signals: false,
+            sandbox_text_max: sandbox_text_max(110),
         }
     }
 }

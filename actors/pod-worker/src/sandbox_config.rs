@@ -43,7 +43,9 @@ pub fn sandbox_config(
     rules: &NodeRules,
 ) -> Result<PodSandboxConfig, UnknownGroupsPolicy> {
     let view = PodView::of(pod);
-    let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+    let texts = |of: &Option<BTreeMap<String, String>>| of.clone().unwrap_or_default();
+    let mut labels = shortest(texts(&pod.metadata.labels), rules.sandbox_text_max / 4);
+    let annotations = shortest(texts(&pod.metadata.annotations), rules.sandbox_text_max - bytes(&labels));
     labels.extend(pod_labels(pod_ref));
     Ok(PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
@@ -57,7 +59,7 @@ pub fn sandbox_config(
         dns_config: Some(setting.dns),
         port_mappings: view.regular().iter().flat_map(port_mappings).collect(),
         labels,
-        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+        annotations,
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: setting.cgroup_parent,
             security_context: Some(security_context(pod)?),
@@ -66,6 +68,27 @@ pub fn sandbox_config(
             resources: Some(sandbox_resources(pod, rules)),
         }),
     })
+}
+
+fn bytes(texts: &BTreeMap<String, String>) -> usize {
+    texts.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// The shortest of these texts, as many as have at most `max` bytes together.
+fn shortest(texts: BTreeMap<String, String>, max: usize) -> BTreeMap<String, String> {
+    if bytes(&texts) <= max {
+        return texts;
+    }
+    let mut texts: Vec<_> = texts.into_iter().collect();
+    texts.sort_by_key(|(key, value)| key.len() + value.len());
+    let mut left = max;
+    texts
+        .into_iter()
+        .map_while(|(key, value)| {
+            left = left.checked_sub(key.len() + value.len())?;
+            Some((key, value))
+        })
+        .collect()
 }
 
 /// The user, groups and privileges of the sandbox's own process.
@@ -186,6 +209,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::{container, pod, pod_ref, resources};
+    use crate::node_rules::sandbox_text_max;
 
     fn setting() -> SandboxSetting {
         SandboxSetting {
@@ -304,6 +328,32 @@ mod tests {
         let metadata = config.metadata.expect("set");
         assert_eq!((metadata.uid.as_str(), metadata.attempt), ("uid-1", 2));
         assert_eq!(config.hostname, "web");
+    }
+
+    #[test]
+    fn of_a_pods_labels_and_annotations_the_runtime_keeps_a_share_of_its_answers() {
+        let many = |count: usize, bytes: usize| -> BTreeMap<String, String> {
+            (0..count).map(|number| (format!("key-{number:06}"), "x".repeat(bytes))).collect()
+        };
+        let mut pod = pod("Always", vec![], vec![]);
+        pod.metadata.labels = Some(many(10_000, 60));
+        let mut annotations = many(3, 100_000);
+        annotations.insert("io.kubernetes.cri-o.Devices".to_owned(), "/dev/fuse".to_owned());
+        pod.metadata.annotations = Some(annotations);
+        let kept = config(&pod);
+        let own = bytes(&pod_labels(&pod_ref()).into());
+        let all = bytes(&kept.labels) + bytes(&kept.annotations) - own;
+        assert!(all <= NodeRules::default().sandbox_text_max, "{all}");
+        assert!(kept.labels.len() > 100, "{}", kept.labels.len());
+        assert_eq!(kept.labels[labels::POD_UID], "uid-1");
+        assert_eq!(kept.annotations["io.kubernetes.cri-o.Devices"], "/dev/fuse");
+        assert!(kept.annotations.len() < 4);
+        // On a node of few pods it keeps all that the API server takes.
+        let rules = NodeRules { sandbox_text_max: sandbox_text_max(10), ..NodeRules::default() };
+        pod.metadata.labels = None;
+        pod.metadata.annotations = Some(many(2, 120_000));
+        let kept = sandbox_config(&pod, &pod_ref(), setting(), &rules).expect("valid");
+        assert_eq!(Some(kept.annotations), pod.metadata.annotations);
     }
 
     #[test]

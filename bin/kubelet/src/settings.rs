@@ -22,6 +22,7 @@ use pod_sources::RestartRules;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use pod_worker::dns::ClusterDns;
+use pod_worker::node_rules::sandbox_text_max;
 use pod_worker::{BackoffBounds, NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
 use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
@@ -368,6 +369,7 @@ pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFac
         thermal_paths: machine.thermal_paths,
         selinux: machine.selinux,
         stop_signals: gates.enabled("ContainerStopSignals"),
+        sandbox_text_max: sandbox_text_max(usize::try_from(pods.max_pods).unwrap_or_default()),
     }
 }
 

@@ -50,6 +50,7 @@ mod deadlines;
 mod error;
 mod exits;
 mod in_flight;
+mod listing;
 mod metrics;
 mod operations;
 pub mod ports;
@@ -65,6 +66,7 @@ pub use deadlines::Deadlines;
 pub use error::{CriError, CriErrorKind};
 pub use exits::{ExitWatchError, ExitWatcher, Exited, PidfdWatcher, container_pid};
 pub use in_flight::{InFlight, PullShare};
+pub use listing::{Listed, Whose, list};
 pub use metrics::CriMetrics;
 pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
 pub use ports::{

@@ -25,6 +25,7 @@ use crate::hash::{container_hash, hash_text};
 use crate::node_rules::NodeRules;
 use crate::sandbox_config::pod_labels;
 use crate::security_groups;
+use crate::spec::PodView;
 
 pub use self::mounts::{sub_paths, wants_recursive_read_only};
 pub use error::ConfigError;
@@ -113,23 +114,19 @@ pub fn container_config(
     })
 }
 
-/// The most bytes of one annotation. The runtime tells all annotations of all containers in one list, which has a bound of its own:
-/// what is longer is left out, and missed only when a kubelet has to end the container without knowing its pod.
+/// The most bytes of one annotation, and of one kind of annotation of all containers of a pod. The runtime tells the annotations
+/// of a pod's containers in one list, which has a bound of its own: what is longer is left out, and missed only when a kubelet has
+/// to end the container without knowing its pod.
 const ANNOTATION_BYTES_MAX: usize = 16 * 1024;
-
-fn is_short(text: &str) -> bool {
-    text.len() <= ANNOTATION_BYTES_MAX
-}
-
-fn short_json(value: &impl serde::Serialize) -> Option<String> {
-    serde_json::to_string(value).ok().filter(|text| is_short(text))
-}
+const ANNOTATIONS_BYTES_MAX: usize = 1024 * 1024;
 
 /// The annotations by which a kubelet can kill, adopt and show the container when its pod is not known any
 /// more.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
     let key = |name: &str| format!("io.kubernetes.container.{name}");
-    let text = |field: &Option<String>| field.clone().filter(|text| is_short(text)).unwrap_or_default();
+    let max = ANNOTATION_BYTES_MAX.min(ANNOTATIONS_BYTES_MAX / PodView::of(pod).containers().count().max(1));
+    let short = |text: &String| text.len() <= max;
+    let text = |field: &Option<String>| field.clone().filter(short).unwrap_or_default();
     let mut annotations = BTreeMap::from([
         (key("hash"), hash_text(container_hash(container))),
         (key("restartCount"), attempt.to_string()),
@@ -143,12 +140,16 @@ fn annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<Strin
         annotations.insert("io.kubernetes.pod.terminationGracePeriod".to_owned(), seconds.to_string());
     }
     if let Some(hook) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
-        annotations.extend(short_json(hook).map(|json| (key("preStopHandler"), json)));
+        annotations.extend(json(hook, max).map(|json| (key("preStopHandler"), json)));
     }
     if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty()) {
-        annotations.extend(short_json(ports).map(|json| (key("ports"), json)));
+        annotations.extend(json(ports, max).map(|json| (key("ports"), json)));
     }
     annotations
+}
+
+fn json(value: &impl serde::Serialize, bytes_max: usize) -> Option<String> {
+    serde_json::to_string(value).ok().filter(|text| text.len() <= bytes_max)
 }
 
 #[cfg(test)]
@@ -249,6 +250,21 @@ mod tests {
         let annotations = config(&c).expect("valid").annotations;
         let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
         assert!(bytes < 1024, "{bytes}");
+    }
+
+    #[test]
+    fn many_containers_share_what_the_runtime_keeps_of_a_pod() {
+        let mut c = container("c");
+        c.lifecycle = Some(
+            serde_json::from_value(serde_json::json!({"preStop": {"exec": {"command": ["x".repeat(8000)]}}}))
+                .expect("a hook"),
+        );
+        let kept = |containers: usize| {
+            let pod = pod("Always", vec![], vec![c.clone(); containers]);
+            let config = config_of(&pod, &c, None).expect("valid");
+            config.annotations.contains_key("io.kubernetes.container.preStopHandler")
+        };
+        assert_eq!((kept(100), kept(200)), (true, false));
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl Node {
                 .map(FakeContainer::listed)
                 .collect()
         };
-        Ok(ListContainersResponse { containers: self.update(listed) })
+        self.fitting(Rpc::ListContainers, ListContainersResponse { containers: self.update(listed) })
     }
 
     pub(super) async fn container_status(

@@ -159,6 +159,11 @@ impl FakeRuntime {
         self.node.update(|state| state.down = down);
     }
 
+    /// Sets the most bytes of a list of sandboxes or containers, 16 MiB unless set: a longer one is refused, as by a runtime.
+    pub fn set_message_bytes_max(&self, bytes: usize) {
+        self.node.update(|state| state.message_bytes_max = bytes);
+    }
+
     /// Switches the event stream on or off; without it `GetContainerEvents` is unimplemented.
     pub fn set_events(&self, on: bool) {
         self.node.update(|state| state.events.on = on);

@@ -10,7 +10,9 @@ use super::calls::CallLog;
 use super::containers::FakeContainer;
 use super::sandboxes::FakeSandbox;
 use super::script::{Behaviour, ExecScript, Fault, Match, RegistryImage};
+use crate::client::MESSAGE_BYTES_MAX;
 use crate::deadlines::Deadlines;
+use crate::error::{CriError, CriErrorKind};
 use crate::rpc::Rpc;
 use crate::wire;
 use bridge_node::host::FakeDisk;
@@ -38,6 +40,7 @@ pub(super) struct State {
     pub(super) dual_stack: bool,
     pub(super) open_registry: bool,
     pub(super) down: bool,
+    pub(super) message_bytes_max: usize,
     pub(super) conditions: Vec<wire::RuntimeCondition>,
     pub(super) handlers: Vec<wire::RuntimeHandler>,
     pub(super) cgroup_driver: Option<wire::CgroupDriver>,
@@ -102,6 +105,7 @@ impl Node {
             dual_stack: false,
             open_registry: false,
             down: false,
+            message_bytes_max: MESSAGE_BYTES_MAX,
             conditions: vec![ready("RuntimeReady"), ready("NetworkReady")],
             handlers: vec![wire::RuntimeHandler { name: String::new(), features: Some(features) }],
             cgroup_driver: Some(wire::CgroupDriver::Cgroupfs),
@@ -133,6 +137,17 @@ impl Node {
         let result = self.look(f);
         self.changed.send_replace(());
         result
+    }
+
+    /// The answer, unless it is longer than a message may be.
+    pub(super) fn fitting<T: prost::Message>(&self, rpc: Rpc, answer: T) -> Result<T, CriError> {
+        let (length, max) = (answer.encoded_len(), self.look(|state| state.message_bytes_max));
+        let words = || format!("trying to send message larger than max ({length} vs. {max})");
+        if length <= max {
+            Ok(answer)
+        } else {
+            Err(CriError::new(rpc, CriErrorKind::ResourceExhausted, words()))
+        }
     }
 
     /// Waits until `f` returns a value.

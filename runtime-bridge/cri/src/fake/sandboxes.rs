@@ -248,7 +248,7 @@ impl Node {
         let listed = |state: &mut State| {
             state.sandboxes.values().filter(|sandbox| wanted(sandbox)).map(FakeSandbox::listed).collect()
         };
-        Ok(ListPodSandboxResponse { items: self.update(listed) })
+        self.fitting(Rpc::ListPodSandbox, ListPodSandboxResponse { items: self.update(listed) })
     }
 
     pub(super) async fn update_pod_sandbox_resources(

@@ -34,6 +34,7 @@ mod images;
 mod life;
 mod listening;
 mod logs;
+mod long_lists;
 mod manifests;
 mod matrix;
 mod member;
