@@ -201,6 +201,9 @@ impl State {
         kind: wire::ContainerEventType,
         at_ns: i64,
     ) {
+        if !self.events.on {
+            return;
+        }
         let statuses = self.containers.values().filter(|container| container.sandbox_id == sandbox_id);
         let event = wire::ContainerEventResponse {
             container_id: container_id.to_owned(),
