@@ -34,10 +34,10 @@ use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
-use crate::execute::{self, Done, MirrorError};
+use crate::execute::{self, Done};
 use crate::merge::{Candidate, Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
-use crate::mirror::{Mirrors, Step};
+use crate::mirror::{MirrorError, Mirrors, Step};
 use crate::reported::ReportedFacts;
 use tell::Told;
 

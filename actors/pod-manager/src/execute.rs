@@ -7,21 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
 use pod_rules::origin::stands_for;
 
-use crate::mirror::{Step, mirror_of};
-
-/// Why a step about a mirror pod failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MirrorError {
-    /// The API server refused the call or did not answer.
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    /// The Node, which has to own the mirror, is not there, has no UID or is being deleted.
-    #[error("Node {0} is not there, has no UID or is being deleted")]
-    NoNode(String),
-    /// Another pod has the mirror's name.
-    #[error("pod {0} is there already, and is no mirror of the static pod")]
-    NameTaken(PodRef),
-}
+use crate::mirror::{MirrorError, Step, mirror_of};
 
 /// The result of a step.
 #[derive(Debug)]

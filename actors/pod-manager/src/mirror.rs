@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_kube::ApiError;
 use bridge_pace::Backoff;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,8 +13,6 @@ use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_HASH, CONFIG_MIRROR, annotation};
 use pod_rules::origin::{is_mirror, stands_for};
 use supervision::blame;
-
-use crate::execute::MirrorError;
 
 /// The pause before a failed step is tried again: while the Node is not at the API server yet, and after refusals.
 const SOON: Duration = Duration::from_secs(1);
@@ -46,6 +45,20 @@ impl Step {
             Self::Replace(mirror, _) | Self::Delete(mirror) => mirror.full_name(),
         }
     }
+}
+
+/// Why a step about a mirror pod failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MirrorError {
+    /// The API server refused the call or did not answer.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The Node, which has to own the mirror, is not there, has no UID or is being deleted.
+    #[error("Node {0} is not there, has no UID or is being deleted")]
+    NoNode(String),
+    /// Another pod has the mirror's name.
+    #[error("pod {0} is there already, and is no mirror of the static pod")]
+    NameTaken(PodRef),
 }
 
 /// The mirrors at the API server, and the steps about them that are under way.
