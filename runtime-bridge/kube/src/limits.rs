@@ -223,11 +223,15 @@ impl Bucket {
         let wait = loop {
             let State { bucket, in_flight, .. } = &mut *state;
             let taken: usize = in_flight.values().sum();
-            // A tenant has at most half of the places, so that calls that hang leave the other half.
+            // A tenant has at most half of the places, so that calls that hang leave the other half. Calls that count
+            // against no tenant are all alike.
             let full: Vec<Arc<str>> = match self.places {
                 Some(places) if taken >= places => break None,
                 Some(places) => {
-                    let crowds = in_flight.iter().filter(|(_, count)| **count >= places.div_ceil(2));
+                    let half = |(tenant, count): &(&Arc<str>, &usize)| {
+                        !tenant.is_empty() && **count >= places.div_ceil(2)
+                    };
+                    let crowds = in_flight.iter().filter(half);
                     crowds.map(|(tenant, _)| tenant.clone()).collect()
                 }
                 None => Vec::new(),
