@@ -1,4 +1,4 @@
-//! Places that tenants share: who has fewest goes first, among equals they take turns, and none has more than half.
+//! Places that tenants share: the tenant with the fewest goes first, equals take turns, and none has more than half.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

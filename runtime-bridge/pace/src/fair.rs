@@ -18,17 +18,17 @@ impl<K> Default for Turns<K> {
 }
 
 impl<K: Ord + Clone> Turns<K> {
-    /// The round in which `who` has its next turn: the smallest of those that wait goes first.
-    pub fn round(&self, who: &K) -> u64 {
-        self.next.get(who).copied().unwrap_or(0).max(self.round)
+    /// The round in which `tenant` has its next turn: the smallest of those that wait goes first.
+    pub fn round(&self, tenant: &K) -> u64 {
+        self.next.get(tenant).copied().unwrap_or(0).max(self.round)
     }
 
-    /// `who` has its turn.
-    pub fn take(&mut self, who: &K) {
-        self.round = self.round(who);
+    /// `tenant` has its turn.
+    pub fn take(&mut self, tenant: &K) {
+        self.round = self.round(tenant);
         let round = self.round;
         self.next.retain(|_, next| *next > round);
-        self.next.insert(who.clone(), round + 1);
+        self.next.insert(tenant.clone(), round + 1);
     }
 
     /// None waits: a round begins in which all are equal.
@@ -53,25 +53,25 @@ impl<K, W> Default for FairQueue<K, W> {
 }
 
 impl<K: Ord + Clone, W> FairQueue<K, W> {
-    /// Puts `what` at the end of the line of `who`; returns its ticket.
-    pub fn push(&mut self, who: &K, what: W) -> u64 {
+    /// Puts `what` at the end of the line of `tenant`; returns its ticket.
+    pub fn push(&mut self, tenant: &K, what: W) -> u64 {
         self.tickets += 1;
-        self.lines.entry(who.clone()).or_default().push_back((self.tickets, what));
+        self.lines.entry(tenant.clone()).or_default().push_back((self.tickets, what));
         self.tickets
     }
 
-    /// Takes out what waits in the line of `who` with this ticket.
-    pub fn remove(&mut self, who: &K, ticket: u64) -> Option<W> {
-        let line = self.lines.get_mut(who)?;
+    /// Takes out what waits in the line of `tenant` with this ticket.
+    pub fn remove(&mut self, tenant: &K, ticket: u64) -> Option<W> {
+        let line = self.lines.get_mut(tenant)?;
         let place = line.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
         let removed = line.remove(place).map(|(_, what)| what);
-        self.forget_empty(who);
+        self.forget_empty(tenant);
         removed
     }
 
-    fn forget_empty(&mut self, who: &K) {
-        if self.lines.get(who).is_some_and(VecDeque::is_empty) {
-            self.lines.remove(who);
+    fn forget_empty(&mut self, tenant: &K) {
+        if self.lines.get(tenant).is_some_and(VecDeque::is_empty) {
+            self.lines.remove(tenant);
         }
         if self.lines.is_empty() {
             self.turns.rest();
@@ -80,9 +80,9 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
 
     /// Whose turn it is among those that `may` go.
     pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<&K> {
-        let waiting = self.lines.iter().filter(|(who, _)| may(who));
+        let waiting = self.lines.iter().filter(|(tenant, _)| may(tenant));
         let first = |line: &VecDeque<(u64, W)>| line.front().map_or(0, |(ticket, _)| *ticket);
-        waiting.min_by_key(|(who, line)| (self.turns.round(who), first(line))).map(|(who, _)| who)
+        waiting.min_by_key(|(tenant, line)| (self.turns.round(tenant), first(line))).map(|(tenant, _)| tenant)
     }
 
     /// What is first in the line whose turn it is.
@@ -93,23 +93,23 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
 
     /// Takes what is first in the line whose turn it is.
     pub fn pop(&mut self, may: impl Fn(&K) -> bool) -> Option<(K, W)> {
-        let who = self.next(may)?.clone();
-        let (_, what) = self.lines.get_mut(&who)?.pop_front()?;
-        self.turns.take(&who);
-        self.forget_empty(&who);
-        Some((who, what))
+        let tenant = self.next(may)?.clone();
+        let (_, what) = self.lines.get_mut(&tenant)?.pop_front()?;
+        self.turns.take(&tenant);
+        self.forget_empty(&tenant);
+        Some((tenant, what))
     }
 
-    /// How many go at most before one that comes to the line of `who` now, if no other comes after it.
-    pub fn ahead(&self, who: &K) -> usize {
-        let own = self.lines.get(who).map_or(0, VecDeque::len);
-        let others = self.lines.iter().filter(|(other, _)| *other != who);
+    /// How many go at most before one that comes to the line of `tenant` now, if no other comes after it.
+    pub fn ahead(&self, tenant: &K) -> usize {
+        let own = self.lines.get(tenant).map_or(0, VecDeque::len);
+        let others = self.lines.iter().filter(|(other, _)| *other != tenant);
         own + others.map(|(_, line)| line.len().min(own + 1)).sum::<usize>()
     }
 
-    /// How many wait in the line of `who`.
-    pub fn waiting_of(&self, who: &K) -> usize {
-        self.lines.get(who).map_or(0, VecDeque::len)
+    /// How many wait in the line of `tenant`.
+    pub fn waiting_of(&self, tenant: &K) -> usize {
+        self.lines.get(tenant).map_or(0, VecDeque::len)
     }
 
     /// How many wait.
@@ -143,7 +143,7 @@ mod tests {
         queue.push(&"b", 11);
         queue.push(&"a", 20);
         assert_eq!((queue.ahead(&"new"), queue.ahead(&"b"), queue.ahead(&"crowd")), (3, 6, 9));
-        assert_eq!(queue.next(|who| *who != "crowd"), Some(&"b"));
+        assert_eq!(queue.next(|tenant| *tenant != "crowd"), Some(&"b"));
         assert_eq!(order(&mut queue), [0, 10, 20, 1, 11, 2, 3, 4, 5]);
         assert!(queue.is_empty() && queue.turns.next.is_empty(), "nothing is kept");
     }
@@ -159,7 +159,7 @@ mod tests {
             if queue.waiting_of(&"visitor") == 0 {
                 queue.push(&"visitor", 1000);
             }
-            visits += u32::from(queue.pop(|_| true).is_some_and(|(who, _)| who == "visitor"));
+            visits += u32::from(queue.pop(|_| true).is_some_and(|(tenant, _)| tenant == "visitor"));
         }
         assert_eq!(visits, 25);
     }
@@ -191,7 +191,7 @@ mod tests {
             }
             let before = queue.lines.len();
             queue.push(&usize::MAX, 0);
-            let turns = std::iter::from_fn(|| queue.pop(|_| true)).position(|(who, _)| who == usize::MAX);
+            let turns = std::iter::from_fn(|| queue.pop(|_| true)).position(|(tenant, _)| tenant == usize::MAX);
             prop_assert!(turns.is_some_and(|turns| turns <= before));
         }
     }
