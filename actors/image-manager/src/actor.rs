@@ -2,6 +2,7 @@
 //! pull, and answers each asker with the outcome.
 
 mod access;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use bridge_cri::wire::Image;
 use bridge_cri::{CriError, Deadlines, Images, RuntimeReads};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
-use bridge_pace::TokenBucket;
 use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
@@ -21,12 +21,12 @@ use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::credentials::{self, Credential};
-use crate::execute::{self, PullEnded, PullMeans, PullTask, Pulled, SecretsRead};
+use crate::execute::{self, PullEnded, Pulled, SecretsRead};
 use crate::metrics::ImageMetrics;
 use crate::policy::{self, Action, Event, FailedAsk};
 use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
-use crate::throttle::{self, ThrottlePolicy};
+use crate::throttle::{Throttle, ThrottlePolicy};
 
 /// An image that a pod was given lately may not be in use yet: for this long it is not deleted, as upstream
 /// keeps a new one.
@@ -107,13 +107,15 @@ pub enum Timer {
     Sweep,
     /// Remove the records of images that are gone.
     Prune,
+    /// There is a token for the pull whose turn it is.
+    Token,
 }
 
 /// Ensures images for pods, and deletes unused ones.
 pub struct ImageManager {
     deps: ImageManagerDeps,
     origin: Instant,
-    throttle: TokenBucket,
+    throttle: Throttle,
     backoffs: Backoffs,
     pulls: Pulls<ImageAsker>,
     running: BTreeMap<PullKey, Running>,
@@ -137,7 +139,7 @@ impl ImageManager {
             early: Some(Vec::new()),
             deps,
             origin: Instant::now(),
-            throttle: settings.throttle.bucket(Duration::ZERO),
+            throttle: Throttle::new(settings.throttle, Duration::ZERO),
             backoffs: Backoffs::new(USUAL),
             pulls: Pulls::new(settings.limits),
             running: BTreeMap::new(),
@@ -283,49 +285,6 @@ impl ImageManager {
         self.begin(ctx);
     }
 
-    /// Begins the pulls whose turn it is. A pull that the token bucket refuses fails and leaves its place to
-    /// the next at once.
-    fn begin(&mut self, ctx: &mut Ctx<Self>) {
-        while let Some(key) = self.pulls.begin() {
-            if !self.throttle.take(self.now()) {
-                let error = throttle::REFUSED.to_owned();
-                self.answer_all(&key, &Pulled::Failed { error, known: true });
-                continue;
-            }
-            let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
-            let EnsureImage { annotations, sandbox_config, .. } = first.ask.clone();
-            let (spelled, credentials) =
-                (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
-            let means = PullMeans {
-                images: self.deps.images.clone(),
-                configs: self.deps.configs.clone(),
-                records: self.records_matter().then(|| self.deps.records.clone()),
-                clock: self.deps.clock.clone(),
-                metrics: self.deps.metrics.clone(),
-            };
-            let task = PullTask {
-                key: key.clone(),
-                spelled: spelled.clone(),
-                credentials,
-                annotations,
-                sandbox_config,
-            };
-            let effect = match means.records.clone() {
-                Some(records) => self.look_before(records, means, task, ctx),
-                None => Self::pull(means, task, ctx),
-            };
-            self.running.insert(key, Running { effect, spelled, intended: false, since: Instant::now() });
-        }
-    }
-
-    fn pull(means: PullMeans, task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
-        let key = task.key.clone();
-        let pull = execute::pull(means, task);
-        ctx.effect(Effect::lasting("pull image"), None, pull, move |actor, ended, ctx| {
-            actor.pulled(&key, ended, ctx)
-        })
-    }
-
     fn pulled(&mut self, key: &PullKey, ended: PullEnded, ctx: &mut Ctx<Self>) {
         if let Some(running) = self.running.remove(key) {
             self.end_intent(&running.spelled, Self::outcome_known(&ended.pulled), ctx);
@@ -363,18 +322,11 @@ impl ImageManager {
             let waits =
                 |asker: &ImageAsker| asker.gone.is_none_or(|gone| now.duration_since(gone) < UNWANTED);
             if self.pulls.keep(&key, waits) == PullFate::Cancel {
-                if let Some(pull) = self.running.remove(&key) {
-                    // The effect goes first: it would take the cancelled call for a failure, and try the next
-                    // credential.
-                    ctx.cancel_effect(pull.effect);
-                    if pull.intended {
-                        self.end_intent(&pull.spelled, false, ctx);
-                    }
-                }
                 tracing::info!(image = key.image, "Nobody wants this image any more: its pull is cancelled");
-                self.deps.images.cancel_pull(&key.image, key.share);
+                self.cancel(&key, ctx);
             }
         }
+        self.make_room(ctx);
         self.begin(ctx);
         let mut left = false;
         for (image, share) in self.deps.images.pulls_in_flight() {
@@ -477,6 +429,7 @@ impl Subsystem for ImageManager {
         match timer {
             Timer::Sweep => self.sweep(ctx),
             Timer::Prune => self.prune(ctx),
+            Timer::Token => self.begin(ctx),
         }
     }
 

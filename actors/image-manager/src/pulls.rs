@@ -1,6 +1,7 @@
 //! Which pulls run and which wait (row 30.7). Only askers with the same credentials share a pull; any other
 //! asker gets a pull and a result of its own. Pulls run side by side up to a limit; namespaces take turns,
-//! and within a namespace its pods, so that a crowd of pulls for others holds up no pod.
+//! and within a namespace its pods, so that a crowd of pulls for others holds up no pod. A namespace with more
+//! than one place gives way to one that has waited long without any.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -34,8 +35,8 @@ impl PullLimits {
     }
 
     /// How many pulls for one namespace run at once: one fewer than all, so that a tenant's registry that
-    /// never ends a pull leaves room for others. With three places or fewer all may be used, because on most
-    /// nodes one namespace pulls.
+    /// never ends a pull leaves room for another. With three places or fewer all may be used, because on most
+    /// nodes one namespace pulls; [`Pulls::gives_way`] makes room there.
     fn of_one_namespace(&self) -> usize {
         if self.parallel > 3 { self.parallel - 1 } else { self.parallel }
     }
@@ -90,6 +91,8 @@ pub struct QueueFull<A>(pub A);
 struct Pull<A> {
     owner: Owner,
     askers: Vec<A>,
+    /// The number of the turn in which it began; `None` while it waits.
+    began: Option<u64>,
 }
 
 /// The pulls of the node. `A` is an asker.
@@ -101,6 +104,14 @@ pub struct Pulls<A> {
     turn: VecDeque<PullKey>,
     namespaces: Turns<Arc<str>>,
     pods: Turns<PodUid>,
+}
+
+/// How many pulls of each image, namespace and pod run.
+#[derive(Default)]
+struct PlacesTaken<'a> {
+    images: BTreeMap<&'a String, usize>,
+    namespaces: BTreeMap<&'a Arc<str>, usize>,
+    pods: BTreeMap<&'a PodUid, usize>,
 }
 
 /// When each namespace, or each pod, with pulls had its last turn. A new one starts level with the one that
@@ -121,9 +132,10 @@ impl<K: Ord + Clone> Turns<K> {
         self.last.entry(who.clone()).or_insert(longest);
     }
 
-    fn take(&mut self, who: &K) {
+    fn take(&mut self, who: &K) -> u64 {
         self.next += 1;
         self.last.insert(who.clone(), self.next);
+        self.next
     }
 
     fn last(&self, who: &K) -> u64 {
@@ -160,7 +172,7 @@ impl<A> Pulls<A> {
         }
         self.namespaces.come(&owner.namespace);
         self.pods.come(&owner.pod);
-        self.pulls.insert(key.clone(), Pull { owner, askers: vec![asker] });
+        self.pulls.insert(key.clone(), Pull { owner, askers: vec![asker], began: None });
         self.turn.push_back(key.clone());
         Ok(asked)
     }
@@ -179,19 +191,23 @@ impl<A> Pulls<A> {
         (count > own + 1).then_some(place)
     }
 
-    /// The pull whose turn it is, if there is room: the caller begins it, and calls again.
-    pub fn begin(&mut self) -> Option<PullKey> {
+    /// How many pulls of each image, namespace and pod run.
+    fn places_taken(&self) -> PlacesTaken<'_> {
+        let mut taken = PlacesTaken::default();
+        for (key, pull) in self.pulls.iter().filter(|(_, pull)| pull.began.is_some()) {
+            *taken.images.entry(&key.image).or_insert(0) += 1;
+            *taken.namespaces.entry(&pull.owner.namespace).or_insert(0) += 1;
+            *taken.pods.entry(&pull.owner.pod).or_insert(0) += 1;
+        }
+        taken
+    }
+
+    /// The place in the queue of the pull whose turn it is, if there is room.
+    fn next_place(&self) -> Option<usize> {
         if self.running() >= self.limits.parallel {
             return None;
         }
-        let (mut images, mut namespaces, mut pods) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for (key, pull) in &self.pulls {
-            if !self.turn.contains(key) {
-                *images.entry(&key.image).or_insert(0) += 1;
-                *namespaces.entry(&pull.owner.namespace).or_insert(0) += 1;
-                *pods.entry(&pull.owner.pod).or_insert(0) += 1;
-            }
-        }
+        let PlacesTaken { images, namespaces, pods } = self.places_taken();
         let (of_one_image, of_one_namespace) = (self.limits.of_one_image(), self.limits.of_one_namespace());
         let rank = |(place, key): (usize, &PullKey)| {
             let owner = &self.pulls.get(key)?.owner;
@@ -205,13 +221,54 @@ impl<A> Pulls<A> {
                 (of_namespace, of_pod, place)
             })
         };
-        let (_, _, place) = self.turn.iter().enumerate().filter_map(rank).min()?;
-        let key = self.turn.remove(place)?;
-        if let Some(pull) = self.pulls.get(&key) {
-            self.namespaces.take(&pull.owner.namespace);
+        self.turn.iter().enumerate().filter_map(rank).min().map(|(_, _, place)| place)
+    }
+
+    /// The pod of the pull that [`Pulls::begin`] would begin now.
+    pub fn next_pod(&self) -> Option<&PodUid> {
+        let key = self.turn.get(self.next_place()?)?;
+        self.pulls.get(key).map(|pull| &pull.owner.pod)
+    }
+
+    /// The pull whose turn it is, if there is room: the caller begins it, and calls again.
+    pub fn begin(&mut self) -> Option<PullKey> {
+        let key = self.turn.remove(self.next_place()?)?;
+        if let Some(pull) = self.pulls.get_mut(&key) {
+            pull.began = Some(self.namespaces.take(&pull.owner.namespace));
             self.pods.take(&pull.owner.pod);
         }
         Some(key)
+    }
+
+    /// The pull that has to give up its place, if all places are taken and a namespace without a place has
+    /// waited too long by `too_long`: the youngest pull of the namespace with the most places. A namespace's
+    /// only pull goes on, so that each gets on.
+    pub fn gives_way(&self, too_long: impl Fn(&A) -> bool) -> Option<PullKey> {
+        if self.running() < self.limits.parallel {
+            return None;
+        }
+        let taken = self.places_taken();
+        let room_for =
+            |key: &PullKey| taken.images.get(&key.image).copied().unwrap_or(0) < self.limits.of_one_image();
+        let crowded_out = |pull: &Pull<A>| {
+            !taken.namespaces.contains_key(&pull.owner.namespace) && pull.askers.iter().any(&too_long)
+        };
+        let mut waiting = self.turn.iter().filter_map(|key| Some((key, self.pulls.get(key)?)));
+        if !waiting.any(|(key, pull)| room_for(key) && crowded_out(pull)) {
+            return None;
+        }
+        let places = |pull: &Pull<A>| taken.namespaces.get(&pull.owner.namespace).copied().unwrap_or(0);
+        let running = self.pulls.iter().filter(|(_, pull)| pull.began.is_some() && places(pull) > 1);
+        running.max_by_key(|(_, pull)| (places(pull), pull.began)).map(|(key, _)| key.clone())
+    }
+
+    /// A pull that runs gives up its place and waits for another turn; its askers go on waiting.
+    pub fn wait_again(&mut self, key: &PullKey) {
+        if let Some(pull) = self.pulls.get_mut(key)
+            && pull.began.take().is_some()
+        {
+            self.turn.push_back(key.clone());
+        }
     }
 
     /// Removes a pull that has ended, and returns its askers.

@@ -9,6 +9,7 @@ use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
 use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use messages::PodUid;
 use messages::event_recorder::RecordEvent;
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage, PullPolicy};
 use messages::object_cache::GetSecret;
@@ -65,6 +66,18 @@ fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
         annotations: Arc::default(),
         sandbox_config: Arc::default(),
     }
+}
+
+/// The ask of another pod, in the namespace.
+fn ask_in(namespace: &str, pod: &str, image: &str) -> EnsureImage {
+    let mut ask = ask(image, &[]);
+    ask.pod.namespace = Arc::from(namespace);
+    ask.pod.uid = PodUid::new(pod);
+    ask
+}
+
+fn publish(stage: &Stage<'_>, image: &str, takes: Duration) {
+    stage.fakes.runtime.publish(image, RegistryImage { takes, ..RegistryImage::default() });
 }
 
 fn asked(actor: &Supervised<ImageManager>, ask: EnsureImage) -> tokio::task::JoinHandle<Answer> {
@@ -172,5 +185,66 @@ fn a_runtime_that_is_away_is_said_to_be_the_reason() {
         );
         stage.fakes.runtime.set_down(false);
         asked(&actor, ask(IMAGE, &[])).await.unwrap().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn an_empty_bucket_fails_the_pod_that_emptied_it_and_others_take_turns_at_tokens() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let asks = |namespace: &str, pods: u32, images: u32| -> Vec<_> {
+            let ask_one = |number: u32| {
+                let image = format!("understudy.dev/{namespace}:{number}");
+                publish(stage, &image, Duration::ZERO);
+                asked(&actor, ask_in(namespace, &format!("{namespace}{}", number % pods), &image))
+            };
+            (0..images).map(ask_one).collect()
+        };
+        let mut refused = 0;
+        for asker in asks("greedy", 1, 30) {
+            if let Err(error) = asker.await.unwrap().unwrap() {
+                let said = (error.reason.as_str(), error.message.as_str());
+                assert_eq!(said, ("ErrImagePull", "pull QPS exceeded"));
+                refused += 1;
+            }
+        }
+        assert_eq!(refused, 20, "it fails as on a node of its own");
+        let began = tokio::time::Instant::now();
+        let crowd = asks("crowd", 30, 30);
+        for quiet in asks("quiet", 1, 2) {
+            quiet.await.unwrap().unwrap().unwrap();
+        }
+        assert!(began.elapsed() < SECOND, "it has its turns soon: {:?}", began.elapsed());
+        for asker in crowd {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        let took = began.elapsed();
+        assert!((6 * SECOND..7 * SECOND).contains(&took), "the rate holds: {took:?}");
+    });
+}
+
+#[test]
+fn a_namespace_with_all_places_makes_room_for_one_that_waits() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let mut deps = near.deps(stage);
+        deps.settings.limits.parallel = 3;
+        let actor = stage.start(deps, ImageManager::new);
+        let mut slow = Vec::new();
+        for number in 0..3 {
+            let image = format!("understudy.dev/slow:{number}");
+            publish(stage, &image, 300 * SECOND);
+            slow.push(asked(&actor, ask_in("crowd", &format!("crowd{number}"), &image)));
+        }
+        stage.until("all places are taken", || pulls(stage) == 3).await;
+        publish(stage, ABSENT, SECOND);
+        let began = tokio::time::Instant::now();
+        asked(&actor, ask_in("quiet", "quiet", ABSENT)).await.unwrap().unwrap().unwrap();
+        assert!(began.elapsed() < 70 * SECOND, "{:?}", began.elapsed());
+        for asker in slow {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        assert_eq!(pulls(stage), 5, "one gave way and was pulled again");
     });
 }

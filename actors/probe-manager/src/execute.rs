@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::ExecSyncRequest;
-use bridge_cri::{CriErrorKind, ExecSync};
+use bridge_cri::{CriErrorKind, ExecSync, OUTPUT_KEPT_MAX};
 use bridge_http::probes::{
     GrpcProbe, HttpProbe, ProbeError, ProbeOutcome, ProbeReport, Prober, Scheme, TcpProbe,
 };
@@ -14,8 +14,8 @@ use crate::target::Target;
 use crate::texts;
 use crate::verdict::{NoAnswer, ProbeAnswer, TRIES_ON_ERROR};
 
-/// At most so many bytes of a command's output are kept.
-const OUTPUT_BYTES_MAX: usize = 10 * 1024;
+/// At most so many bytes of a command's output are kept; the bridge holds no more of each stream while it arrives.
+const OUTPUT_BYTES_MAX: usize = OUTPUT_KEPT_MAX;
 /// How much longer than the probe's own timeout the runtime may take to report that the timeout has passed. After that
 /// the runtime is taken to be unresponsive, which is not the container's failure.
 const RUNTIME_SLACK: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ async fn exec(backends: &Backends, container_id: &str, command: &[String], timeo
         cmd: command.to_vec(),
         timeout: i64::try_from(timeout_s).unwrap_or(i64::MAX),
     };
-    let call = backends.exec.exec_sync(request);
+    let call = backends.exec.exec_briefly(request);
     match tokio::time::timeout(timeout + RUNTIME_SLACK, call).await {
         Err(_elapsed) => ProbeAnswer::Errored {
             why: NoAnswer::NoRuntime,

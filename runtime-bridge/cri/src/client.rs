@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::brief::Brief;
 use super::deadlines::{Bounded, Deadlines};
 use super::error::{CriError, CriErrorKind};
 use super::rpc::{Rpc, for_each_rpc};
@@ -72,6 +73,7 @@ pub struct CriClient {
     deadlines: Deadlines,
     runtime: RuntimeServiceClient<Channel>,
     image: ImageServiceClient<Channel>,
+    brief: RuntimeServiceClient<Brief>,
 }
 
 impl CriClient {
@@ -89,6 +91,8 @@ impl CriClient {
         Ok(Self {
             io: io.clone(),
             deadlines: endpoints.deadlines,
+            brief: RuntimeServiceClient::new(Brief(runtime.clone()))
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
             runtime: RuntimeServiceClient::new(runtime)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX),
@@ -188,6 +192,16 @@ macro_rules! client_calls {
                     self.call(Rpc::$name, fate!($kind), deadline, call)
                 }
             )*)*
+
+            fn exec_briefly(&self, message: ExecSyncRequest) -> Reply<ExecSyncResponse> {
+                let deadline = message.deadline(Rpc::ExecSync, &self.deadlines);
+                let mut client = self.brief.clone();
+                let call = async move {
+                    fits(&message)?;
+                    client.exec_sync(request(message, deadline)).await
+                };
+                self.call(Rpc::ExecSync, AbandonedCall::EndsWithAsker, deadline, call)
+            }
 
             fn get_container_events(&self, message: GetEventsRequest) -> Reply<ContainerEvents> {
                 let rpc = Rpc::GetContainerEvents;

@@ -45,6 +45,7 @@
 // The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
+mod brief;
 mod client;
 mod deadlines;
 mod error;
@@ -61,6 +62,7 @@ pub mod wire;
 #[cfg(feature = "fake")]
 pub mod fake;
 
+pub use brief::OUTPUT_KEPT_MAX;
 pub use client::{CriClient, CriClientError, Endpoints, MESSAGE_BYTES_MAX};
 pub use deadlines::Deadlines;
 pub use error::{CriError, CriErrorKind};

@@ -175,6 +175,15 @@ impl Operations {
         Self { calls: Calls { runtime, metrics }, in_flight: InFlightCalls::new(io) }
     }
 
+    /// `ExecSync`, of whose outputs the first [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX) bytes are kept, and no more
+    /// ever held; dropping it cancels it.
+    ///
+    /// # Errors
+    /// The runtime's answer, or that no answer came in time.
+    pub fn exec_briefly(&self, request: ExecSyncRequest) -> Reply<ExecSyncResponse> {
+        self.calls.observed(Rpc::ExecSync, self.calls.runtime.exec_briefly(request))
+    }
+
     /// The mutating calls of a pod that have not ended. Pulls belong to no pod.
     #[must_use]
     pub fn in_flight(&self, pod_uid: &str) -> Vec<InFlight> {

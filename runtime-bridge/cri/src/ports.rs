@@ -123,6 +123,8 @@ ports! {
     ExecSync {
         /// `ExecSync`.
         fn exec_sync(request: ExecSyncRequest) -> Reply<ExecSyncResponse>;
+        /// `ExecSync`, of whose outputs little is kept; see [`Operations::exec_briefly`].
+        fn exec_briefly(request: ExecSyncRequest) -> Reply<ExecSyncResponse>;
     }
 
     /// The addresses of exec, attach and port-forward streams; for NodeApi.

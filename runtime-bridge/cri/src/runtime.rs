@@ -1,8 +1,10 @@
 //! The trait of a container runtime.
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use super::brief::cut;
 use super::error::CriError;
 use super::rpc::for_each_rpc;
 use super::wire::*;
@@ -33,6 +35,12 @@ macro_rules! runtime_trait {
                 #[doc = concat!("`", stringify!($name), "`.")]
                 fn $method(&self, request: $request) -> Reply<$response>;
             )*)*
+
+            /// `ExecSync`, of whose outputs the first [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX) bytes are kept.
+            fn exec_briefly(&self, request: ExecSyncRequest) -> Reply<ExecSyncResponse> {
+                let answer = self.exec_sync(request);
+                async move { answer.await.map(cut) }.boxed()
+            }
 
             /// `GetContainerEvents`. The reply has a deadline, the stream has none.
             fn get_container_events(&self, request: GetEventsRequest) -> Reply<ContainerEvents>;

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod compute;
 mod offload;
 mod runtime;
+mod shares;
 pub mod watch;
 
 pub use offload::{Keys, LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};

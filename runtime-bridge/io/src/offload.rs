@@ -13,6 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinError;
 
+use super::shares::SharedPlaces;
+
 /// The most threads that one lane holds. The I/O runtime has threads for all lanes at once.
 pub const LANE_THREADS_MAX: usize = 32;
 /// The most pieces of a lane's quick work that run at the same time. More threads than the disk can serve only cost
@@ -21,7 +23,7 @@ const QUICK_MAX: usize = 8;
 /// Work that takes longer (a hanging mount) gives its quick place to other work, and keeps its thread.
 const SLOW: Duration = Duration::from_secs(1);
 /// The most pieces of long work of one lane, such as removals of whole trees. A pod decides how long they take, so they
-/// run at low priority and never on the blocking threads.
+/// run at low priority and never on the blocking threads; pods take turns, and each has at most half of the places.
 const LONG_MAX: usize = 4;
 /// The most pieces of a lane's work that wait; more are refused.
 const WAITING_MAX: usize = 4096;
@@ -73,7 +75,7 @@ struct Places {
     waiting: Arc<Semaphore>,
     threads: Arc<Semaphore>,
     quick: Arc<Semaphore>,
-    long: Arc<Semaphore>,
+    long: SharedPlaces,
 }
 
 /// The kind of thread that runs the work.
@@ -221,6 +223,7 @@ impl Lane {
         let places = &self.places;
         let waiting = places.waiting.clone().try_acquire_owned();
         let waiting = waiting.map_err(|_| NotRun::Busy { owner: places.owner })?;
+        let pod = key.as_deref().map(pod_of).unwrap_or_default().to_owned();
         let turn = async {
             match key {
                 Some(key) => Some(self.keys.turn(key).await),
@@ -244,7 +247,7 @@ impl Lane {
             }
             Threads::LowPriority(name) => {
                 let turn = turn.await;
-                let place = place(&places.long).await?;
+                let place = places.long.place(&pod).await.ok_or(NotRun::RuntimeGone)?;
                 let job: Job = Box::new(move || {
                     job();
                     drop((turn, place));
@@ -258,6 +261,11 @@ impl Lane {
     }
 }
 
+/// The pod that work with this key is for: the name of its directory, or else the key.
+fn pod_of(key: &str) -> &str {
+    key.split_once("/pods/").and_then(|(_, rest)| rest.split('/').next()).unwrap_or(key)
+}
+
 impl Places {
     fn new(owner: &'static str) -> Self {
         let places = |count| Arc::new(Semaphore::new(count));
@@ -266,7 +274,7 @@ impl Places {
             waiting: places(WAITING_MAX),
             threads: places(LANE_THREADS_MAX),
             quick: places(QUICK_MAX),
-            long: places(LONG_MAX),
+            long: SharedPlaces::new(LONG_MAX),
         }
     }
 }
@@ -432,6 +440,22 @@ mod tests {
         let ended = futures::future::join_all(removals).await;
         let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
         assert_eq!(ended, (0..100).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn removals_of_one_pods_trees_leave_places_to_other_pods() {
+        let (lane, mut gate) = (lane(), Gate::new());
+        let tree = |number: usize| format!("/var/lib/kubelet/pods/crowd/volumes/kind/{number}");
+        let crowd: Vec<_> =
+            (0..50).map(|number| tokio::spawn(lane.remove(tree(number), gate.work(number)))).collect();
+        gate.begun(2).await;
+        let other = lane.remove("/var/lib/kubelet/pods/quiet/volumes/kind/v", || Ok::<_, NotRun>(1));
+        assert_eq!(tokio::time::timeout(SOON, other).await, Ok(Ok(1)));
+        assert!(gate.begins.try_recv().is_err(), "a pod has half of the places");
+        drop(gate);
+        for one in crowd {
+            one.await.unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

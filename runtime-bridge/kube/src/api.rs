@@ -17,13 +17,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::api_health::{ApiHealth, is_the_servers, is_well};
 use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
-use super::limits::{Bucket, RateLimit, TooLate};
+use super::limits::{Bucket, RateLimit, Share, TooLate, Traffic};
 use super::metrics::HostMetrics;
 use super::object::{Object, Said, Unreadable, read_object};
 use super::request::escaped;
@@ -58,8 +57,9 @@ pub struct ApiClient {
     client: Client,
     io: Io,
     turns: Bucket,
-    /// Permits of calls in flight; `None` is no bound.
-    in_flight: Option<Arc<Semaphore>>,
+    traffic: Traffic,
+    /// The tenant that calls count against; `None` is the namespace of each.
+    tenant: Option<Arc<str>>,
     deadline: Duration,
     redial: Vec<Arc<dyn Redial>>,
     api_health: ApiHealth,
@@ -164,8 +164,9 @@ impl ApiClient {
         Self {
             client,
             io,
-            turns: Bucket::new(limit),
-            in_flight: None,
+            turns: Bucket::new(limit, None),
+            traffic: Traffic::Node,
+            tenant: None,
             deadline,
             redial: Vec::new(),
             api_health: ApiHealth::new(Arc::new(SystemClock)),
@@ -240,8 +241,25 @@ impl ApiClient {
     /// `at_once` calls in flight: its calls neither wait for the other calls nor delay them.
     #[must_use]
     pub fn lane(&self, at_once: usize) -> Self {
-        let in_flight = Some(Arc::new(Semaphore::new(at_once)));
-        Self { turns: self.turns.anew(), in_flight, ..self.clone() }
+        Self { turns: self.turns.anew(at_once), ..self.clone() }
+    }
+
+    /// The same client in the line of this kind of traffic; without, calls are the node's own.
+    #[must_use]
+    pub fn carrying(&self, traffic: Traffic) -> Self {
+        Self { traffic, ..self.clone() }
+    }
+
+    /// The same client, whose calls count against this tenant instead of their namespaces.
+    #[must_use]
+    pub fn on_behalf_of(&self, tenant: &str) -> Self {
+        Self { tenant: Some(Arc::from(tenant)), ..self.clone() }
+    }
+
+    fn share(&self, path: &str) -> Share {
+        let namespace = || path.split_once("/namespaces/").and_then(|(_, rest)| rest.split('/').next());
+        let tenant = self.tenant.clone().unwrap_or_else(|| Arc::from(namespace().unwrap_or_default()));
+        Share { traffic: self.traffic, tenant }
     }
 
     /// The same client with another deadline.
@@ -457,11 +475,9 @@ impl ApiClient {
     ) -> Result<Response<Body>, ApiError> {
         course.is_sent.store(false, Ordering::Relaxed);
         let asked = Instant::now();
-        self.turns.turn(course.until).await.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
-        let _place = match &self.in_flight {
-            Some(places) => places.acquire().await.ok(),
-            None => None,
-        };
+        let share = self.share(request.uri().path());
+        let turn = self.turns.turn(&share, course.until).await;
+        let _place = turn.map_err(|late| ApiError::not_sent(operation.to_owned(), late))?;
         let (began, bytes) = (Instant::now(), request.body().size_hint().exact().unwrap_or(0));
         self.count(|metrics| metrics.waited(verb(operation), began - asked));
         course.is_sent.store(true, Ordering::Relaxed);

@@ -33,7 +33,7 @@ pub use exec::ProgramMetrics;
 pub use follow::Followed;
 pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
-pub use limits::RateLimit;
+pub use limits::{RateLimit, Traffic};
 pub use metrics::{HostMetrics, RestMetrics};
 pub use object::{Object, Said, Unreadable};
 pub use ports::{

@@ -1,4 +1,5 @@
-//! PURE: how often, and when again: waits that grow from failure to failure, a little chance in them, and buckets of tokens.
+//! PURE: how often, and when again: waits that grow from failure to failure, a little chance in them, buckets of tokens,
+//! and turns of those that share a queue.
 //! And the place of a panic, for panics that go on in another thread, which supervision and the bridge both know.
 //!
 //! This crate reads neither a clock nor random numbers: moments are durations since one fixed moment, and the caller
@@ -7,7 +8,9 @@
 
 mod backoff;
 mod bucket;
+mod fair;
 pub mod panics;
 
 pub use backoff::{Backoff, fraction, stretched};
 pub use bucket::TokenBucket;
+pub use fair::{FairQueue, Turns};

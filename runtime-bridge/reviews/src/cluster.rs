@@ -1,5 +1,6 @@
 //! Asks the API server by TokenReview and SubjectAccessReview.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +57,21 @@ struct Answers {
     access_flights: ReviewsInFlight<NodeAccess, bool>,
 }
 
-/// Reviews by the API server. Questions about unknown tokens do not hold up questions about known users.
+/// The tenant that a user's questions count against: of a service account its namespace, since a tenant may have any
+/// number of accounts, else the user.
+fn tenant_of(user: &User) -> Arc<str> {
+    const ACCOUNT: &str = "system:serviceaccount:";
+    let namespace = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+    namespace.map_or_else(
+        || Arc::from(user.name.as_str()),
+        |(namespace, _)| format!("{ACCOUNT}{namespace}").into(),
+    )
+}
+
+/// Reviews by the API server. Questions about unknown tokens do not hold up questions about known users. Peers take turns
+/// with questions about tokens, and users with those about access; and so are remembered answers shared: a user's
+/// attributes are part of the question, since an authorizer may look at them, so that each new token of an account is
+/// a new question.
 #[derive(Clone, Debug)]
 pub struct ClusterReviews {
     tokens: ApiClient,
@@ -86,30 +101,41 @@ impl ClusterReviews {
         known.or_else(|| remembered(&self.answers.unknown, key).map(|()| None))
     }
 
-    async fn review_token(self, key: TokenKey, token: String) -> Result<Option<User>, ReviewError> {
+    async fn review_token(
+        self,
+        key: TokenKey,
+        token: String,
+        peer: Arc<str>,
+    ) -> Result<Option<User>, ReviewError> {
         let review = TokenReview {
             spec: TokenReviewSpec { token, ..TokenReviewSpec::default() },
             ..TokenReview::default()
         };
         let _fetches = self.metrics.fetches();
-        let answer = self.asked(Review::Token, || self.tokens.create(&review)).await;
+        let tokens = self.tokens.on_behalf_of(&peer);
+        let answer = self.asked(Review::Token, || tokens.create(&review)).await;
         self.metrics.fetched(answer.is_ok());
         let status = answer?.status.unwrap_or_default();
         let whose = status.authenticated.unwrap_or(false).then_some(status.user).flatten().map(user);
         match whose.clone() {
-            Some(user) => remember(&self.answers.tokens, key, user, self.ttls.token),
-            None => remember(&self.answers.unknown, key, (), self.ttls.token.min(UNKNOWN_TTL)),
+            Some(user) => {
+                let tenant = tenant_of(&user);
+                remember(&self.answers.tokens, key, user, &tenant, self.ttls.token);
+            }
+            None => remember(&self.answers.unknown, key, (), &peer, self.ttls.token.min(UNKNOWN_TTL)),
         }
         Ok(whose)
     }
 
     async fn review_access(self, access: NodeAccess) -> Result<bool, ReviewError> {
         let review = review_of(&access);
-        let answer = self.asked(Review::Access, || self.accesses.create(&review)).await;
+        let tenant = tenant_of(&access.user);
+        let accesses = self.accesses.on_behalf_of(&tenant);
+        let answer = self.asked(Review::Access, || accesses.create(&review)).await;
         let status = answer?.status.unwrap_or_default();
         let allowed = status.allowed && status.denied != Some(true);
         let ttl = if allowed { self.ttls.allowed } else { self.ttls.refused };
-        remember(&self.answers.accesses, access, allowed, ttl);
+        remember(&self.answers.accesses, access, allowed, &tenant, ttl);
         Ok(allowed)
     }
 
@@ -154,8 +180,14 @@ fn remembered<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: 
     answers.lock().unwrap_or_else(PoisonError::into_inner).get(key, Instant::now())
 }
 
-fn remember<K: Ord + Clone, V: Clone>(answers: &Mutex<Remembered<K, V>>, key: K, value: V, ttl: Duration) {
-    answers.lock().unwrap_or_else(PoisonError::into_inner).put(key, value, Instant::now(), ttl);
+fn remember<K: Ord + Clone, V: Clone>(
+    answers: &Mutex<Remembered<K, V>>,
+    key: K,
+    value: V,
+    owner: &Arc<str>,
+    ttl: Duration,
+) {
+    answers.lock().unwrap_or_else(PoisonError::into_inner).put(key, value, owner, Instant::now(), ttl);
 }
 
 fn user(info: UserInfo) -> User {
@@ -191,7 +223,11 @@ fn review_of(access: &NodeAccess) -> SubjectAccessReview {
 }
 
 impl Reviews for ClusterReviews {
-    fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
+    fn token(
+        &self,
+        token: &str,
+        peer: Option<IpAddr>,
+    ) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
         let key: TokenKey = Sha256::digest(token.as_bytes()).into();
         match self.known_token(&key) {
             Some(known) => {
@@ -200,7 +236,8 @@ impl Reviews for ClusterReviews {
             }
             None => {
                 let (began, metrics, waits) = (Instant::now(), self.metrics.clone(), self.metrics.waits());
-                let review = || self.clone().review_token(key, token.to_owned());
+                let peer = peer.map_or_else(|| Arc::from(""), |peer| Arc::from(peer.to_string()));
+                let review = || self.clone().review_token(key, token.to_owned(), peer);
                 let joined = self.answers.token_flights.join(key, review);
                 Box::pin(async move {
                     let answer = joined.await;

@@ -1,6 +1,7 @@
 //! Reviews with answers that a test sets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use futures::future::BoxFuture;
 
@@ -27,7 +28,11 @@ impl FakeReviews {
 }
 
 impl Reviews for FakeReviews {
-    fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
+    fn token(
+        &self,
+        token: &str,
+        _peer: Option<IpAddr>,
+    ) -> BoxFuture<'static, Result<Option<User>, ReviewError>> {
         self.answer(self.tokens.get(token).cloned())
     }
 

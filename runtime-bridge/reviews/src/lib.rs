@@ -11,6 +11,7 @@ mod in_flight;
 mod metrics;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -54,8 +55,13 @@ pub struct ReviewError(pub String);
 /// Answers questions about callers, asking the API server unless the answer is remembered. Yes and no are answers; only
 /// a missing answer is an error.
 pub trait Reviews: Send + Sync + std::fmt::Debug {
-    /// The user that a token belongs to; `None` for an unknown token.
-    fn token(&self, token: &str) -> BoxFuture<'static, Result<Option<User>, ReviewError>>;
+    /// The user that a token belongs to; `None` for an unknown token. The question takes its turn among those of other
+    /// peers.
+    fn token(
+        &self,
+        token: &str,
+        peer: Option<IpAddr>,
+    ) -> BoxFuture<'static, Result<Option<User>, ReviewError>>;
 
     /// Whether the access is allowed.
     fn access(&self, access: NodeAccess) -> BoxFuture<'static, Result<bool, ReviewError>>;

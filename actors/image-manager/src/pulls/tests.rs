@@ -63,6 +63,40 @@ fn pulls_that_never_end_leave_room_for_another_namespace() {
 }
 
 #[test]
+fn a_namespace_with_several_places_gives_way_to_one_that_has_waited_long() {
+    for parallel in [2, 3, 5] {
+        let mut pulls = Pulls::new(PullLimits { parallel, ..PullLimits::default() });
+        let crowds: &[&str] = if parallel > 3 { &["crowd", "other"] } else { &["crowd"] };
+        for crowd in crowds {
+            for image in 0..9 {
+                pulls.ask(&key(&format!("{crowd}{image}"), "x"), owner(crowd, crowd), false).unwrap();
+            }
+            begin_all(&mut pulls);
+        }
+        assert_eq!(pulls.running(), parallel);
+        pulls.ask(&key("one", "x"), owner("quiet", "q"), true).unwrap();
+        assert_eq!((pulls.begin(), pulls.gives_way(|_| false)), (None, None), "it has not waited long");
+        let way = pulls.gives_way(|waits| *waits).expect("one has several places");
+        assert!(way.image.starts_with("crowd") && way.image != "crowd0", "{way:?}: the oldest goes on");
+        pulls.wait_again(&way);
+        assert_eq!((begin_all(&mut pulls), pulls.gives_way(|waits| *waits)), (vec![key("one", "x")], None));
+        pulls.finished(&key("one", "x"));
+        let next = pulls.begin().expect("there is room");
+        assert_eq!(pulls.running(), parallel, "{next:?}");
+        assert!(pulls.turn.contains(&way) || next == way, "it waits for another turn");
+    }
+}
+
+#[test]
+fn the_only_pull_of_a_namespace_goes_on_to_its_end() {
+    let mut pulls = Pulls::new(limits(1));
+    pulls.ask(&key("endless", "x"), owner("crowd", "c"), true).unwrap();
+    assert_eq!(begin_all(&mut pulls).len(), 1);
+    pulls.ask(&key("one", "x"), owner("quiet", "q"), true).unwrap();
+    assert_eq!(pulls.gives_way(|_| true), None);
+}
+
+#[test]
 fn namespaces_take_turns_and_in_them_pods() {
     let mut pulls = Pulls::new(PullLimits { parallel: 1, ..PullLimits::default() });
     for number in 0..50 {

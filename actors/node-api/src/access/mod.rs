@@ -97,7 +97,10 @@ impl Access {
             && self.config.tokens
         {
             let asked = match &self.reviews {
-                Some(reviews) => reviews.token(&token).await.map_err(|error| error.to_string()),
+                Some(reviews) => {
+                    let answer = reviews.token(&token, connection.peer.map(|peer| peer.ip())).await;
+                    answer.map_err(|error| error.to_string())
+                }
                 None => Err("no API server to ask".to_owned()),
             };
             match asked {

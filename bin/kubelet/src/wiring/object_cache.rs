@@ -1,5 +1,6 @@
 //! Wires ObjectCache, which reads the objects that pods refer to from the API server.
 
+use bridge_kube::Traffic;
 use messages::object_cache::PodObjectsChanged;
 use object_cache::{ObjectCache, ObjectCacheDeps};
 use supervision::{Address, Seated};
@@ -9,7 +10,7 @@ use super::{Actors, Wiring};
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ObjectCache>) {
     let Wiring { bridge, actors, .. } = wiring;
     let deps = ObjectCacheDeps {
-        api: bridge.cluster_api().map(|api| api as _),
+        api: bridge.cluster_api(Traffic::Objects).map(|api| api as _),
         clock: bridge.clock.clone(),
         observers: observers(actors),
         resend_desired: actors.manager.address(),

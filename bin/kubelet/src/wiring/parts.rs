@@ -12,7 +12,7 @@ use bridge_http::probes::Prober;
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_io::compute::Compute;
-use bridge_kube::ApiClient;
+use bridge_kube::{ApiClient, Traffic};
 use bridge_node::cgroups::Cgroups;
 use bridge_node::checkpoint::CheckpointStore;
 use bridge_node::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, PullRecords, StaticFiles};
@@ -106,9 +106,9 @@ pub struct PluginPorts {
 }
 
 impl Bridge {
-    /// The client for pods and the objects that they need; `None` without a cluster.
-    pub(super) fn cluster_api(&self) -> Option<Arc<ApiClient>> {
-        self.cluster.as_ref().map(|cluster| Arc::new(cluster.api.clone()))
+    /// The client for pods and the objects that they need, in the line of this kind of traffic; `None` without a cluster.
+    pub(super) fn cluster_api(&self, traffic: Traffic) -> Option<Arc<ApiClient>> {
+        self.cluster.as_ref().map(|cluster| Arc::new(cluster.api.carrying(traffic)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Wires PodManager, which decides the desired pods, and the receivers of its facts.
 
+use bridge_kube::Traffic;
 use messages::facts::Source;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use prometheus::IntCounterVec;
@@ -34,7 +35,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
         node: actors.resend_node(),
         evict: actors.pool.address(),
         mirrors: actors.status.address(),
-        api: bridge.cluster_api().map(|api| api as _),
+        api: bridge.cluster_api(Traffic::Statuses).map(|api| api as _),
         events: actors.events.address(),
         metrics,
     };

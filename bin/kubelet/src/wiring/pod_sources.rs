@@ -1,5 +1,6 @@
 //! Wires PodSources, which reads pods from manifests, the manifest URL and the API server.
 
+use bridge_kube::Traffic;
 use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use supervision::Seated;
 
@@ -17,7 +18,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
         },
         files: bridge.files.clone(),
         url: bridge.url.clone(),
-        api: bridge.cluster_api().map(|api| api as _),
+        api: bridge.cluster_api(Traffic::Node).map(|api| api as _),
         node: actors.resend_node(),
         clock: bridge.clock.clone(),
         manager: actors.manager.address(),

@@ -1,5 +1,6 @@
 //! Wires StatusManager, which writes every pod's status to disk and to the API server.
 
+use bridge_kube::Traffic;
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::Seated;
 
@@ -20,7 +21,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<StatusManager>) -> promethe
         touched: actors.pleg.address(),
         verdicts: actors.probes.address(),
         node: actors.resend_node(),
-        api: bridge.cluster_api().map(|api| api as _),
+        api: bridge.cluster_api(Traffic::Statuses).map(|api| api as _),
         events: actors.events.address(),
         metrics,
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bridge_csi::{CsiMetrics, Drivers};
+use bridge_kube::Traffic;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use prometheus::IntCounterVec;
@@ -25,8 +26,8 @@ pub(super) fn wire(
             pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
             allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             events: actors.events.address(),
-            volume_objects: bridge.cluster_api().map(|api| api as _),
-            claim_statuses: bridge.cluster_api().map(|api| api as _),
+            volume_objects: bridge.cluster_api(Traffic::Volumes).map(|api| api as _),
+            claim_statuses: bridge.cluster_api(Traffic::Volumes).map(|api| api as _),
             clock: bridge.clock.clone(),
             compute: bridge.compute.clone(),
             objects: Objects {
@@ -73,7 +74,7 @@ fn csi(wiring: &Wiring<'_>) -> prometheus::Result<Csi> {
         volumes: drivers.clone(),
         figures: drivers,
         tells_health: settings.volumes.tells_health,
-        csi_nodes: bridge.cluster_api().map(|api| api as _),
+        csi_nodes: bridge.cluster_api(Traffic::Node).map(|api| api as _),
     })
 }
 

@@ -1,12 +1,12 @@
 //! The fake's own tests: scripted faults, on a paused clock. Its behaviour in common with a real server is tested in
 //! `api_contract`.
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use serde_json::json;
 
 use super::*;
-use crate::{ClaimStatuses, CsiNodes, Delete, VolumeObjects};
+use crate::{ClaimStatuses, CsiNodes, Delete, Traffic, VolumeObjects};
 use bridge_io::clock::FakeClock;
 
 fn fake() -> (FakeApi, ApiClient) {
@@ -103,6 +103,32 @@ async fn a_call_that_never_had_a_place_casts_no_doubt_on_the_server() {
     let (hung, ()) = tokio::join!(lane.get::<Node>(None, "n"), waiting);
     assert!(hung.unwrap_err().message.contains("no answer within 30 s"));
     assert!(fake.redials() > 0, "the server had that one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_thousands_of_objects_holds_up_no_status_and_no_other_namespace() {
+    let (fake, _) = fake();
+    fake.put(&node("n"));
+    let limit = RateLimit { per_second: 50.0, burst: 100 };
+    let api = fake.limited_client(&Io::current(), limit, Duration::from_secs(30));
+    let objects = api.carrying(Traffic::Objects);
+    let mut crowd = tokio::task::JoinSet::new();
+    for number in 0..6000 {
+        let objects = objects.clone();
+        crowd.spawn(async move { objects.get::<Secret>(Some("crowd"), &number.to_string()).await.is_ok() });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let begun = tokio::time::Instant::now();
+    for number in 0..5 {
+        let (status, object, node) = tokio::join!(
+            api.carrying(Traffic::Statuses).get::<Pod>(Some("crowd"), &number.to_string()),
+            objects.get::<Secret>(Some("quiet"), &number.to_string()),
+            api.get::<Node>(None, "n"),
+        );
+        assert_eq!((status.unwrap_err().code, object.unwrap_err().code), (404, 404));
+        node.unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 fn of<K: Object>(mut object: Value, name: &str) -> K {

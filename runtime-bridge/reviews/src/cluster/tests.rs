@@ -1,5 +1,6 @@
 //! Reviews by a fake API server, on a paused clock.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use k8s_openapi::api::core::v1::Node;
@@ -52,7 +53,7 @@ async fn settled() {
 async fn flood(reviews: &ClusterReviews, requests: usize) -> JoinSet<Result<Option<User>, ReviewError>> {
     let mut flood = JoinSet::new();
     for n in 0..requests {
-        flood.spawn(reviews.token(&format!("random {n}")));
+        flood.spawn(reviews.token(&format!("random {n}"), None));
     }
     settled().await;
     flood
@@ -70,7 +71,7 @@ async fn a_flood_of_random_tokens_delays_no_other_call() {
     // All of these callers hang up.
     drop(flooding);
     settled().await;
-    let (waited, jane) = time_of(reviews.token("of jane")).await;
+    let (waited, jane) = time_of(reviews.token("of jane", None)).await;
     assert_eq!(jane.unwrap().unwrap().name, "jane");
     assert!(waited <= Duration::from_millis(110), "they owe nothing: {waited:?}");
     assert_eq!(tokens_asked(&fake), 3, "nothing is asked for callers that are gone");
@@ -82,7 +83,7 @@ async fn reviews_and_remembered_answers_are_counted() {
     let registry = bridge_metrics::Registry::new();
     reviews.metrics.register(&registry).expect("distinct");
     for token in ["of jane", "of jane", "of nobody"] {
-        reviews.token(token).await.expect("an answer");
+        reviews.token(token, None).await.expect("an answer");
     }
     assert_eq!(reviews.access(jane_gets_pods()).await, Ok(true));
     let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).expect("text");
@@ -125,22 +126,22 @@ async fn a_review_that_would_come_too_late_fails_at_once() {
 #[tokio::test(start_paused = true)]
 async fn equal_tokens_are_asked_for_once_and_those_of_nobody_remembered_for_a_short_time() {
     let (fake, _own, reviews) = scene(RateLimit { per_second: 0.0, burst: 0 }, Duration::from_secs(120));
-    let same = (0..50).map(|_| reviews.token("of nobody"));
+    let same = (0..50).map(|_| reviews.token("of nobody", None));
     assert!(futures::future::join_all(same).await.into_iter().all(|answer| answer == Ok(None)));
-    assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
+    assert_eq!(reviews.token("of jane", None).await.unwrap().unwrap().name, "jane");
     assert_eq!(tokens_asked(&fake), 2);
     // More unknown tokens than are remembered do not push out known ones.
     for n in 0..ANSWERS_MAX + 10 {
-        assert_eq!(reviews.token(&format!("random {n}")).await, Ok(None));
+        assert_eq!(reviews.token(&format!("random {n}"), None).await, Ok(None));
     }
     let asked = tokens_asked(&fake);
-    assert_eq!(reviews.token("of jane").await.unwrap().unwrap().name, "jane");
-    assert_eq!(reviews.token(&format!("random {ANSWERS_MAX}")).await, Ok(None));
+    assert_eq!(reviews.token("of jane", None).await.unwrap().unwrap().name, "jane");
+    assert_eq!(reviews.token(&format!("random {ANSWERS_MAX}"), None).await, Ok(None));
     assert_eq!(tokens_asked(&fake), asked, "both are remembered");
     // The token may have been issued meanwhile.
     fake.accept_token("of nobody", "new", &[]);
     tokio::time::advance(UNKNOWN_TTL).await;
-    assert_eq!(reviews.token("of nobody").await.unwrap().unwrap().name, "new");
+    assert_eq!(reviews.token("of nobody", None).await.unwrap().unwrap().name, "new");
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,6 +152,51 @@ async fn no_more_are_asked_at_once_than_may_be() {
     let attempts: u64 = fake.attempts().values().sum();
     assert_eq!(attempts, AT_ONCE as u64);
     drop(flooding);
+}
+
+fn account(name: &str, token: usize) -> NodeAccess {
+    let extra =
+        BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), vec![token.to_string()])]);
+    let user = User { name: format!("system:serviceaccount:crowd:{name}"), extra, ..User::default() };
+    NodeAccess { user: Arc::new(user), ..jane_gets_pods() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_tokens_of_one_namespaces_accounts_hold_up_no_other_user_and_push_out_none() {
+    let (fake, _own, reviews) = scene(SLOW, Duration::from_secs(3600));
+    let mut flooding = JoinSet::new();
+    for token in 0..500 {
+        flooding.spawn(reviews.access(account(if token % 2 == 0 { "a" } else { "b" }, token)));
+    }
+    settled().await;
+    let (waited, allowed) = time_of(reviews.access(jane_gets_pods())).await;
+    assert!(allowed == Ok(true) && waited < Duration::from_millis(250), "{waited:?}");
+    drop(flooding);
+    let (fake, _own, reviews) = {
+        drop(fake);
+        scene(RateLimit { per_second: 0.0, burst: 0 }, Duration::from_secs(3600))
+    };
+    assert_eq!(reviews.access(jane_gets_pods()).await, Ok(true));
+    for token in 0..ANSWERS_MAX + 10 {
+        assert_eq!(reviews.access(account("a", token)).await, Ok(false));
+    }
+    let asked = fake.count(Verb::Create, "subjectaccessreviews");
+    assert_eq!(reviews.access(jane_gets_pods()).await, Ok(true));
+    assert_eq!(fake.count(Verb::Create, "subjectaccessreviews"), asked, "it is remembered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_with_many_tokens_holds_up_no_other_peer() {
+    let (_fake, _own, reviews) = scene(SLOW, Duration::from_secs(120));
+    let (stranger, friend) = ("10.0.0.9".parse().ok(), "10.0.0.1".parse().ok());
+    let mut flooding = JoinSet::new();
+    for token in 0..2000 {
+        flooding.spawn(reviews.token(&format!("random {token}"), stranger));
+    }
+    settled().await;
+    let (waited, jane) = time_of(reviews.token("of jane", friend)).await;
+    assert_eq!(jane.unwrap().unwrap().name, "jane");
+    assert!(waited < Duration::from_millis(250), "{waited:?}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ cases!(
     a_held_name_is_recognised_and_adopted,
     lists_are_filtered,
     exec_sync_gives_output_and_exit_code,
+    a_brief_exec_keeps_the_beginning,
     exec_sync_ends_at_its_timeout,
     sigterm_is_honoured_before_the_grace_is_over,
     a_stubborn_container_is_killed_when_the_grace_is_over,
@@ -238,27 +239,33 @@ async fn lists_are_filtered(subject: &Subject) -> Verdict {
     None
 }
 
-async fn exec(
-    subject: &Subject,
-    script: &str,
-    timeout: i64,
-) -> Result<ExecSyncResponse, bridge_cri::CriError> {
+async fn to_run(subject: &Subject, script: &str, timeout: i64) -> ExecSyncRequest {
     let pod = subject.pod();
     let sandbox = subject.sandbox(&pod).await;
-    let id = subject.started(&pod, &sandbox, subject.shell("main", 0, SLEEPER)).await;
+    let container_id = subject.started(&pod, &sandbox, subject.shell("main", 0, SLEEPER)).await;
     let cmd = ["/bin/busybox", "sh", "-c", script].map(String::from).into();
-    subject.operations.exec_sync(ExecSyncRequest { container_id: id, cmd, timeout }).await
+    ExecSyncRequest { container_id, cmd, timeout }
 }
 
 async fn exec_sync_gives_output_and_exit_code(subject: &Subject) -> Verdict {
-    let ran = exec(subject, "echo out; echo err >&2; exit 3", 10).await.expect("it runs");
+    let request = to_run(subject, "echo out; echo err >&2; exit 3", 10).await;
+    let ran = subject.operations.exec_sync(request).await.expect("it runs");
     assert_eq!((ran.exit_code, &ran.stdout[..], &ran.stderr[..]), (3, &b"out\n"[..], &b"err\n"[..]));
+    None
+}
+
+async fn a_brief_exec_keeps_the_beginning(subject: &Subject) -> Verdict {
+    let request = to_run(subject, "seq 100000; exit 4", 10).await;
+    let ran = subject.operations.exec_briefly(request).await.expect("it runs");
+    assert_eq!((ran.exit_code, ran.stdout.len()), (4, bridge_cri::OUTPUT_KEPT_MAX));
+    assert!(ran.stdout.starts_with(b"1\n2\n3\n"));
     None
 }
 
 async fn exec_sync_ends_at_its_timeout(subject: &Subject) -> Verdict {
     let started = tokio::time::Instant::now();
-    let error = exec(subject, "sleep 30", 1).await.expect_err("it takes too long");
+    let request = to_run(subject, "sleep 30", 1).await;
+    let error = subject.operations.exec_sync(request).await.expect_err("it takes too long");
     assert_eq!(error.kind, CriErrorKind::DeadlineExceeded, "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     None

@@ -162,6 +162,9 @@ pub fn scripted_fake() -> FakeRuntime {
         ..Default::default()
     };
     fake.script_exec("exit 3", spoken);
+    let counted: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
+    let stdout = counted.into_bytes();
+    fake.script_exec("seq 100000", ExecScript { stdout, exit_code: 4, ..Default::default() });
     fake.script_exec("sleep 30", ExecScript { takes: Duration::from_secs(30), ..Default::default() });
     fake
 }

@@ -1,0 +1,94 @@
+//! When pulls begin, and which of them make room for others.
+
+use std::time::Duration;
+
+use messages::image_manager::EnsureImage;
+use supervision::{Ctx, Effect, EffectId};
+use tokio::time::Instant;
+
+use super::{ImageAsker, ImageManager, Running, Timer};
+use crate::execute::{self, PullMeans, PullTask, Pulled};
+use crate::pulls::PullKey;
+use crate::throttle::{REFUSED, Token};
+
+/// A namespace without a place waits no longer than this while another one has several.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl ImageManager {
+    /// Begins the pulls whose turn it is. While the token bucket is empty they wait, but a pull whose pod has
+    /// emptied it fails and leaves its place to the next at once.
+    pub(super) fn begin(&mut self, ctx: &mut Ctx<Self>) {
+        while let Some(pod) = self.pulls.next_pod().cloned() {
+            let token = self.throttle.take(&pod, self.now());
+            if let Token::After(wait) = token {
+                // At least a timer's resolution: a shorter wait might end before the token exists.
+                return ctx.set_timer(Timer::Token, wait.max(Duration::from_millis(1)));
+            }
+            let Some(key) = self.pulls.begin() else { return };
+            if token == Token::Overdrawn {
+                let error = REFUSED.to_owned();
+                self.answer_all(&key, &Pulled::Failed { error, known: true });
+                continue;
+            }
+            let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
+            let EnsureImage { annotations, sandbox_config, .. } = first.ask.clone();
+            let (spelled, credentials) =
+                (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
+            let means = PullMeans {
+                images: self.deps.images.clone(),
+                configs: self.deps.configs.clone(),
+                records: self.records_matter().then(|| self.deps.records.clone()),
+                clock: self.deps.clock.clone(),
+                metrics: self.deps.metrics.clone(),
+            };
+            let task = PullTask {
+                key: key.clone(),
+                spelled: spelled.clone(),
+                credentials,
+                annotations,
+                sandbox_config,
+            };
+            let effect = match means.records.clone() {
+                Some(records) => self.look_before(records, means, task, ctx),
+                None => Self::pull(means, task, ctx),
+            };
+            self.running.insert(key, Running { effect, spelled, intended: false, since: Instant::now() });
+        }
+    }
+
+    pub(super) fn pull(means: PullMeans, task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
+        let key = task.key.clone();
+        let pull = execute::pull(means, task);
+        ctx.effect(Effect::lasting("pull image"), None, pull, move |actor, ended, ctx| {
+            actor.pulled(&key, ended, ctx)
+        })
+    }
+
+    /// Takes places from namespaces that have several for those that have waited long without any. A pull that
+    /// gives way waits for another turn.
+    pub(super) fn make_room(&mut self, ctx: &mut Ctx<Self>) {
+        let too_long = |asker: &ImageAsker| asker.since.elapsed() >= PATIENCE;
+        while let Some(key) = self.pulls.gives_way(too_long) {
+            tracing::info!(
+                image = key.image,
+                "Another namespace has waited long: this pull gives up its place"
+            );
+            self.cancel(&key, ctx);
+            self.pulls.wait_again(&key);
+            self.begin(ctx);
+        }
+    }
+
+    /// Cancels a pull that runs.
+    pub(super) fn cancel(&mut self, key: &PullKey, ctx: &mut Ctx<Self>) {
+        if let Some(pull) = self.running.remove(key) {
+            // The effect goes first: it would take the cancelled call for a failure, and try the next
+            // credential.
+            ctx.cancel_effect(pull.effect);
+            if pull.intended {
+                self.end_intent(&pull.spelled, false, ctx);
+            }
+        }
+        self.deps.images.cancel_pull(&key.image, key.share);
+    }
+}
