@@ -1,6 +1,6 @@
 //! The messages that ProbeManager receives.
 
-use crate::facts::{DesiredPodsChanged, PodObserved, ProbeVerdict, WorkerReported};
+use crate::facts::{DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, WorkerReported};
 use crate::{delivery, receives};
 
 /// Asks ProbeManager to send every verdict again, since a receiver has restarted.
@@ -13,4 +13,7 @@ delivery!(ResendVerdicts => (): Command, LatestPerKey);
 pub struct GetVerdicts;
 delivery!(GetVerdicts => Vec<ProbeVerdict>: Query, Reject);
 
-receives!("ProbeManager": DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts);
+receives!(
+    "ProbeManager": DesiredPodsChanged, NodeAddressesObserved, PodObserved, WorkerReported, ResendVerdicts,
+    GetVerdicts
+);

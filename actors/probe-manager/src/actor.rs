@@ -10,8 +10,10 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, PodObserved, ProbeVerdict, WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, WorkerReported,
+    WorkerState,
 };
+use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
@@ -28,7 +30,6 @@ use crate::lanes::{AllLanes, Lane, ProbeLimits};
 use crate::metrics::ProbeMetrics;
 use crate::pod::{At, PodProbes, ProbeName, ProbeRun, RunChange, RunEnd};
 use crate::running::RunningProbe;
-use crate::target::{self, Target};
 use crate::texts;
 use crate::timer::{ProbeKey, Timer};
 use crate::verdict::{NoAnswer, ProbeAnswer};
@@ -52,7 +53,7 @@ pub struct ProbeManagerDeps {
     pub clock: Arc<dyn Clock>,
     /// When the kubelet's process began.
     pub kubelet_started: Timestamp,
-    /// The node's first address: that of pods in the host's network.
+    /// The address of pods in the host's network, until NodeStatus tells those of the Node.
     pub node_ip: Arc<str>,
     /// How many probes of a pod may be in flight.
     pub limits: ProbeLimits,
@@ -68,11 +69,15 @@ pub struct ProbeManagerDeps {
     pub resend_observed: Address<ResendObserved>,
     /// PodWorkerPool, asked to send the workers' reports again.
     pub resend_reports: Address<ResendReports>,
+    /// NodeStatus, asked to tell the Node's addresses again; `None` without a cluster.
+    pub node: Option<Address<ResendNode>>,
 }
 
 /// ProbeManager: runs all pods' probes.
 pub struct ProbeManager {
     deps: ProbeManagerDeps,
+    /// The address of pods in the host's network.
+    node_ip: Arc<str>,
     origin: Instant,
     lanes: AllLanes,
     running: BTreeMap<PodUid, BTreeMap<ProbeName, RunningProbe>>,
@@ -94,6 +99,7 @@ impl ProbeManager {
         Self {
             lanes: AllLanes::new(deps.limits),
             running: BTreeMap::new(),
+            node_ip: deps.node_ip.clone(),
             deps,
             origin: Instant::now(),
             pods: BTreeMap::new(),
@@ -298,7 +304,8 @@ impl ProbeManager {
     fn run(&mut self, lane: Lane, uid: PodUid, name: ProbeName, run: ProbeRun, ctx: &mut Ctx<Self>) {
         let began = self.origin.elapsed();
         self.deps.metrics.began(began.saturating_sub(run.due));
-        let target = self.target(&uid, &run);
+        let probes = self.pods.get(&uid).ok_or_else(|| "the pod is gone".to_owned());
+        let target = probes.and_then(|probes| probes.target(&run, &self.node_ip));
         let (backends, id, timeout) = (self.deps.backends.clone(), run.container_id.clone(), run.timeout);
         let asker = Arc::from(uid.as_str());
         let work = async move {
@@ -354,25 +361,6 @@ impl ProbeManager {
             }
         }
         self.pump(uid, ctx);
-    }
-
-    fn target(&self, uid: &PodUid, run: &ProbeRun) -> Result<Target, String> {
-        let probes = self.pods.get(uid).ok_or("the pod is gone")?;
-        let desired = probes.desired();
-        let host_network = desired.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
-        let node_ip = &*self.deps.node_ip;
-        let ip = if host_network { node_ip } else { probes.pod_ip(node_ip) };
-        let target = target::target(&run.probe, &run.container, &desired.pod_ref.to_string(), ip)
-            .map_err(|error| error.to_string())?;
-        // An empty host would mean this machine itself.
-        match &target {
-            Target::Http { host, .. } | Target::Tcp { host, .. } | Target::Grpc { host, .. }
-                if host.is_empty() =>
-            {
-                Err("the pod has no IP address yet".to_owned())
-            }
-            _ => Ok(target),
-        }
     }
 
     fn answered(
@@ -455,6 +443,9 @@ impl Subsystem for ProbeManager {
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved);
         ctx.tell_until_taken(&self.deps.resend_reports, ResendReports);
+        if let Some(node) = &self.deps.node {
+            ctx.tell_until_taken(node, ResendNode);
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -504,6 +495,16 @@ impl actix::Handler<DesiredPodsChanged> for ProbeManager {
             Taken::Pod(uid, _) => self.reconcile(&uid, ctx),
             Taken::All(_) => self.reconcile_all(ctx),
             Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
+        }
+    }
+}
+
+impl actix::Handler<NodeAddressesObserved> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
+        if let Some(first) = fact.host_ips().first() {
+            self.node_ip = Arc::from(first.as_str());
         }
     }
 }

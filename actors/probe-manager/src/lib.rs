@@ -1,6 +1,7 @@
 //! Duty: runs the startup, liveness and readiness probes of all pods from one queue, and says what is settled.
-//! Receives: DesiredPodsChanged, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
-//! Sends: ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports; RecordEvent.
+//! Receives: DesiredPodsChanged, NodeAddressesObserved, PodObserved, WorkerReported, ResendVerdicts, GetVerdicts.
+//! Sends: ProbeVerdict to PodWorkerPool and StatusManager; ResendDesired, ResendObserved, ResendReports, ResendNode;
+//!   RecordEvent.
 //! State (rebuilt from): probes (desired pods, container starts); verdicts (checkpoints `probe-results/<uid>`).
 //! On crash: verdicts come back from their checkpoints; streaks and runs under way begin anew, so nothing flaps.
 //! Never does: restarts a container, patches a status, or takes a probe that ran late for one that failed.

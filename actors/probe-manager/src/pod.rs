@@ -13,6 +13,7 @@ use pod_rules::restart::is_sidecar;
 
 use crate::checkpoint::{SavedPod, SavedVerdict};
 use crate::schedule::{self, Blocked, LastRun, Running, ScheduleInput, Timing};
+use crate::target::{self, Target};
 use crate::verdict::{Streak, Thresholds};
 
 /// Defaults of row 7.1, for pods that no API server has defaulted.
@@ -294,6 +295,27 @@ impl PodProbes {
         let is_v6 = |ip: &str| ip.contains(':');
         let same = self.pod_ips.iter().find(|ip| is_v6(ip) == is_v6(node_ip));
         same.or(self.pod_ips.first()).map_or("", |ip| ip)
+    }
+
+    /// Where this probe goes, on a node with this address.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    pub fn target(&self, run: &ProbeRun, node_ip: &str) -> Result<Target, String> {
+        let pod = &self.desired;
+        let host_network = pod.pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
+        let ip = if host_network { node_ip } else { self.pod_ip(node_ip) };
+        let target = target::target(&run.probe, &run.container, &pod.pod_ref.to_string(), ip)
+            .map_err(|error| error.to_string())?;
+        // An empty host would mean this machine itself.
+        match &target {
+            Target::Http { host, .. } | Target::Tcp { host, .. } | Target::Grpc { host, .. }
+                if host.is_empty() =>
+            {
+                Err("the pod has no IP address yet".to_owned())
+            }
+            _ => Ok(target),
+        }
     }
 
     /// Sets whether the pod is being stopped: then startup and liveness probes end, and readiness goes on (row 7.9). A

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bridge_http::probes::{FakeAnswer, FakeProber};
 use bridge_io::clock::Clock;
+use k8s_openapi::api::core::v1::NodeAddress;
 use messages::event_recorder::RecordEvent;
-use messages::facts::ProbeVerdict;
+use messages::facts::{NodeAddressesObserved, ProbeVerdict};
+use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
-use stage::{Neighbour, Stage, alone, desired, observed, pod};
+use stage::{Neighbour, Stage, alone, desired, desired_of, observed, pod};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,6 +29,7 @@ struct Neighbours {
     manager: Neighbour<ResendDesired>,
     pleg: Neighbour<ResendObserved>,
     reports: Neighbour<ResendReports>,
+    node: Neighbour<ResendNode>,
     events: Neighbour<RecordEvent>,
 }
 
@@ -42,6 +45,7 @@ impl Neighbours {
             manager: Neighbour::new("PodManager"),
             pleg: Neighbour::new("Pleg"),
             reports: Neighbour::new("PodWorkerPool"),
+            node: Neighbour::new("NodeStatus"),
             events: Neighbour::new("EventRecorder"),
         }
     }
@@ -65,6 +69,7 @@ impl Neighbours {
             resend_desired: self.manager.address(),
             resend_observed: self.pleg.address(),
             resend_reports: self.reports.address(),
+            node: Some(self.node.address()),
         }
     }
 
@@ -97,6 +102,29 @@ fn a_pod_that_runs_is_probed_and_its_verdict_told() {
         stage.pass(60 * SECOND).await;
         assert!((5..=7).contains(&(near.probes() - probes)), "every 10 s");
         assert_eq!((near.pool.count(), near.events.count()), (told, 0), "nothing new is nothing to tell");
+    });
+}
+
+#[test]
+fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_present_address() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut on_the_node = (*pod(0)).clone();
+        let mut object = (*on_the_node.pod).clone();
+        object.spec.as_mut().expect("a spec").host_network = Some(true);
+        on_the_node.pod = Arc::new(object);
+        actor.address().tell(desired_of(&[Arc::new(on_the_node)])).unwrap();
+        actor.address().tell(observed(&pod(0), 1)).unwrap();
+        let probed = |address: &str| near.prober.probes(address, SERVER.1);
+        stage.until("a probe at the first address", || probed("192.0.2.10") > 0).await;
+        stage.until("the addresses to be asked for", || near.node.count() == 1).await;
+        let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.77".to_owned() };
+        actor.address().tell(NodeAddressesObserved(Arc::from([address]))).unwrap();
+        stage.pass(SECOND).await;
+        let before = probed("192.0.2.10");
+        stage.until("a probe at the new address", || probed("192.0.2.77") > 1).await;
+        assert_eq!((probed("192.0.2.10"), probed(SERVER.0)), (before, 0));
     });
 }
 

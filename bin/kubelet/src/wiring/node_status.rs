@@ -58,9 +58,9 @@ pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
     vec![actors.manager.address(), actors.sources.address(), actors.volumes.address()]
 }
 
-/// The actors that put the node's addresses into pods.
+/// The actors that put the node's addresses into pods, or look for pods there.
 pub(super) fn address_observers(actors: &Actors) -> Vec<Address<NodeAddressesObserved>> {
-    vec![actors.status.address(), actors.pool.address()]
+    vec![actors.status.address(), actors.pool.address(), actors.probes.address()]
 }
 
 /// The ways to the Node's Ready condition for a kubelet that ends by a failure of its own; `None` without a cluster.

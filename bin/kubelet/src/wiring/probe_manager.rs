@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
-use supervision::Seated;
+use supervision::{Seated, Supervised};
 
 use super::Wiring;
 
@@ -24,6 +24,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ProbeManager>) -> prometheu
         resend_desired: actors.manager.address(),
         resend_observed: actors.pleg.address(),
         resend_reports: actors.pool.address(),
+        node: actors.node.as_ref().map(Supervised::address),
     };
     seat.start(&wiring.places.actors, move || ProbeManager::new(deps.clone()));
     Ok(())

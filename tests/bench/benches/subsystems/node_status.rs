@@ -73,7 +73,7 @@ impl Subject for Alone {
             addresses: Arc::new(FakeHostAddresses::default()),
             clock: stage.clock.clone(),
             observers: vec![sinks.sink(), sinks.sink(), sinks.sink()],
-            address_observers: vec![sinks.sink(), sinks.sink(), sinks.sink()],
+            address_observers: vec![sinks.sink(), sinks.sink(), sinks.sink(), sinks.sink()],
             observed: Address::sink("Pleg", move |_: ResendObserved| {
                 runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
             }),

@@ -54,6 +54,7 @@ impl Subject for Alone {
                 }
             }),
             resend_reports: sinks.sink(),
+            node: None,
         };
         let actor = seat.start(&Place::Here, move || ProbeManager::new(deps.clone()));
         let alone = Self { actor, pods: count };
