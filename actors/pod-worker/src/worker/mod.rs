@@ -18,7 +18,7 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, Source,
     WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
@@ -39,6 +39,7 @@ use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
 use crate::execute::{Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
+use crate::past::Past;
 use crate::plan::AttemptHistory;
 use crate::pull_time::PullTime;
 use crate::step::{ReconcileInput, Step, next};
@@ -93,6 +94,7 @@ pub struct PodWorker {
     start_time: Option<Timestamp>,
     // The results of earlier steps.
     known: AttemptHistory,
+    past: Past,
     backoff: CrashBackoff,
     floors: Floors,
     images: BTreeMap<String, Arc<PresentImage>>,
@@ -161,6 +163,7 @@ impl PodWorker {
             seen_at: Timestamp::UNIX_EPOCH,
             start_time: None,
             known: AttemptHistory::default(),
+            past: Past::default(),
             backoff,
             floors: Floors::default(),
             images: BTreeMap::new(),
@@ -218,6 +221,7 @@ impl PodWorker {
             verdicts: &self.verdicts,
             backoff: &self.backoff,
             known: &self.known,
+            past: &self.past,
             stopped_sandboxes: &self.stopped_sandboxes,
             retry_at: self.retry_at,
             dead_kept: self.deps.config.dead_kept,
@@ -384,6 +388,8 @@ impl PodWorker {
             // clients write while the pod runs is taken back by StatusManager, also one that a worker finds
             // when it restarts.
             self.end(&Trigger::Finished, ctx);
+        } else if is_first && trusts_end && desired.source == Source::Api {
+            self.past.add(pod.status.as_ref());
         }
     }
 }
@@ -406,6 +412,7 @@ impl Handler<PodObserved> for PodWorker {
             ctx.cancel_timer(&Timer::Look);
             self.see_replaced(ctx);
         }
+        self.see_past();
         self.see_hooks(ctx);
         self.forget_failures_of_running();
         self.reconcile(ctx);
