@@ -146,7 +146,10 @@ impl PodWorker {
                 Ok(status) => {
                     worker.restored = true;
                     let start = status.as_ref().and_then(|status| status.start_time.as_ref());
-                    worker.past.add(status.as_deref());
+                    // What ran before the pod was made anew is no part of its life.
+                    if worker.made_anew.is_none() {
+                        worker.past.add(status.as_deref());
+                    }
                     worker.active_since(start.map(|start| start.0), ctx);
                     if status.as_deref().is_some_and(phases::has_ended) {
                         worker.end(&Trigger::Finished, ctx);
@@ -292,7 +295,7 @@ impl PodWorker {
 
     fn release(&mut self, what: Release, ctx: &mut Ctx<Self>) {
         let (Some(exec), Some(held)) = (self.executor(), self.observed.clone()) else { return };
-        let work = release(exec, held, what);
+        let work = release(exec, held, what, self.comes_back);
         let effect = ctx.effect(
             Effect::within("release", LONG),
             Some(self.uid.clone()),

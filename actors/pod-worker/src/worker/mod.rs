@@ -24,6 +24,7 @@ use messages::facts::{
 use messages::image_manager::PresentImage;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
+use messages::pod_set::Generation;
 use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
@@ -74,6 +75,10 @@ pub struct PodWorker {
     pod: Option<PodRef>,
     desired: Option<Arc<DesiredPod>>,
     gone: bool,
+    /// The removal of the pod's manifest that came last before this worker.
+    made_anew: Option<Generation>,
+    /// The pod begins anew after its end: the names of its logs, by which restarts are counted, stay.
+    comes_back: bool,
     observed: Option<Arc<RuntimePod>>,
     /// The look that this is from.
     look: u64,
@@ -150,6 +155,8 @@ impl PodWorker {
             pod: None,
             desired: None,
             gone: false,
+            made_anew: None,
+            comes_back: false,
             observed: None,
             look: 0,
             health: None,
@@ -374,6 +381,8 @@ impl PodWorker {
     fn wanted(&mut self, desired: Arc<DesiredPod>, trusts_end: bool, ctx: &mut Ctx<Self>) {
         let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
         let is_first = self.desired.is_none();
+        let is_anew = !is_first && desired.made_anew > self.made_anew;
+        self.made_anew = self.made_anew.max(desired.made_anew);
         self.desired = Some(desired.clone());
         if changed {
             self.set_deadline(ctx);
@@ -381,7 +390,11 @@ impl PodWorker {
             self.images.clear();
         }
         let pod = &desired.pod;
-        if pod.metadata.deletion_timestamp.is_some() {
+        if is_anew {
+            // The pod gets another worker when this one is over.
+            (self.gone, self.comes_back) = (true, true);
+            self.end(&Trigger::Removed, ctx);
+        } else if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
         } else if is_first && trusts_end && phases::pod_has_ended(pod) {
             // An end that the API server showed before this kubelet ran the pod is final. An end that other

@@ -1,5 +1,7 @@
 //! Restart rules, the active deadline, and restarts that must not happen.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::Rpc;
@@ -227,6 +229,66 @@ fn a_container_that_is_removed_behind_the_kubelets_back_is_run_again_by_its_poli
         .await;
         sandbox.pass(Duration::from_secs(120)).await;
         assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 3);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_manifest_that_is_removed_and_made_anew_at_once_ends_its_pod_and_starts_it_again() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(37);
+        let manifest = job("p").replace("[job]", "[serve]").replace("OnFailure", "Always");
+        world.manifest("p.yaml", &manifest);
+        world.manifest("other.yaml", &manifest.replace("name: p", "name: other"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let told = |name: &str| api.get::<Pod>(Some("default"), name).and_then(|pod| pod.status);
+        let runs = |name: &str, restarts: i32| {
+            told(name).is_some_and(|status| {
+                let mut all = status.container_statuses.iter().flatten();
+                is_ready(&status) && all.all(|container| container.restart_count == restarts)
+            })
+        };
+        until("both to be Ready", || runs("p-node", 0) && runs("other-node", 0)).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+        for restarts in 1..3 {
+            world.remove_manifest("p.yaml");
+            world.manifest("p.yaml", &manifest);
+            until("it to run again", || runs("p-node", restarts)).await;
+            sandbox.pass(Duration::from_secs(60)).await;
+            assert!(runs("p-node", restarts) && runs("other-node", 0), "once, and no other");
+        }
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 4);
+        let node = node.restart(&settings(), Policy::default()).await;
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert!(runs("p-node", 2));
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 4, "a restarted kubelet goes on with it");
+        world.remove_manifest("p.yaml");
+        until("no mirror", || told("p-node").is_none()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_job_whose_manifest_is_made_anew_runs_again_whatever_its_policy() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(38);
+        let manifest = job("once").replace("OnFailure", "Never");
+        world.manifest("once.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let succeeded = |restarts: i32| {
+            move |pods: &BTreeMap<String, Arc<PodStatus>>| {
+                pods.get("once").is_some_and(|status| {
+                    let mut all = status.container_statuses.iter().flatten();
+                    status.phase.as_deref() == Some("Succeeded") && all.all(|c| c.restart_count == restarts)
+                })
+            }
+        };
+        node.until("it to succeed", succeeded(0)).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+        world.remove_manifest("once.yaml");
+        world.manifest("once.yaml", &manifest);
+        node.until("it to succeed again", succeeded(1)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 2);
         node.stop().await;
     });
 }
