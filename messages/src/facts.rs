@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::delivery;
 use crate::pod::{PodRef, PodUid};
-use crate::pod_set::PodSetUpdate;
+use crate::pod_set::{Generation, PodSetUpdate};
 use crate::runtime::{RuntimeHealth, RuntimePod};
 
 /// Where a desired pod comes from.
@@ -52,6 +52,9 @@ pub struct DesiredPod {
     /// Why the node refuses the pod: no worker runs it, and its phase is Failed, or Pending where the refusal is not
     /// final.
     pub rejected: Option<Rejection>,
+    /// The last time that the pod's manifest was removed and made anew, as far as PodSources has seen that happen: a
+    /// worker that has begun before ends, and the pod begins anew.
+    pub made_anew: Option<Generation>,
 }
 
 /// A refusal at admission, with upstream's reason and message.
@@ -83,6 +86,8 @@ pub struct SourcePod {
     /// Set when this kubelet cannot run the pod exactly as it is written: the pod stays Pending, and its spec is never
     /// silently changed.
     pub refused: Option<Rejection>,
+    /// The last time that the pod's manifest was removed and made anew, as far as PodSources has seen that happen.
+    pub made_anew: Option<Generation>,
 }
 
 /// All desired pods, as PodManager answers `GetDesiredPods`.

@@ -120,7 +120,10 @@ mod tests {
         });
         let pod = Arc::new(serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap());
         let pod_ref = PodRef { uid: PodUid::new(name), namespace: Arc::from("n"), name: Arc::from(name) };
-        Candidate { pod: Arc::new(DesiredPod { pod_ref, pod, source: Source::Api, rejected: None }), usage }
+        Candidate {
+            pod: Arc::new(DesiredPod { pod_ref, pod, source: Source::Api, rejected: None, made_anew: None }),
+            usage,
+        }
     }
 
     fn memory(mib: u64) -> Option<PodUse> {

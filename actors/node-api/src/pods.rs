@@ -89,7 +89,13 @@ mod tests {
         pod.metadata.uid = Some("u".to_owned());
         pod.status = Some(PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() });
         let pod = Arc::new(pod);
-        let desired = DesiredPod { pod_ref: PodRef::of(&pod), pod, source: Source::File, rejected: None };
+        let desired = DesiredPod {
+            pod_ref: PodRef::of(&pod),
+            pod,
+            source: Source::File,
+            rejected: None,
+            made_anew: None,
+        };
         let uid = PodUid::new("u");
         let desired =
             DesiredPods { pods: Arc::new([(uid.clone(), Arc::new(desired))].into()), sources_ready: true };

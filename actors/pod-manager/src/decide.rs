@@ -422,8 +422,13 @@ impl<'a, 'k> Round<'a, 'k> {
 
     fn desire(&mut self, candidate: &Candidate, rejected: Option<Rejection>) {
         let pod_ref = candidate.pod_ref.clone();
-        let desired =
-            DesiredPod { pod_ref, pod: candidate.pod.pod.clone(), source: candidate.source, rejected };
+        let desired = DesiredPod {
+            pod_ref,
+            pod: candidate.pod.pod.clone(),
+            source: candidate.source,
+            rejected,
+            made_anew: candidate.pod.made_anew,
+        };
         self.outcome.pods.insert(candidate.pod_ref.uid.clone(), Arc::new(desired));
     }
 }

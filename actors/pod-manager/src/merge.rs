@@ -198,13 +198,13 @@ mod tests {
         pod.metadata.uid = Some(uid.to_owned());
         pod.metadata.name = Some(name.to_owned());
         pod.metadata.namespace = Some("default".to_owned());
-        SourcePod { pod: Arc::new(pod), refused: None }
+        SourcePod { pod: Arc::new(pod), refused: None, made_anew: None }
     }
 
     fn created_at(uid: &str, second: i64) -> SourcePod {
         let mut pod = (*pod(uid, uid).pod).clone();
         pod.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
-        SourcePod { pod: Arc::new(pod), refused: None }
+        SourcePod { pod: Arc::new(pod), refused: None, made_anew: None }
     }
 
     fn sources(pods: Vec<SourcePod>) -> Sources {

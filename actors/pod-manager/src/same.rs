@@ -11,6 +11,7 @@ use pod_rules::phases::pod_has_ended;
 pub(crate) fn is_same(known: &DesiredPod, now: &DesiredPod) -> bool {
     known.source == now.source
         && known.rejected == now.rejected
+        && known.made_anew == now.made_anew
         && (Arc::ptr_eq(&known.pod, &now.pod) || known.pod == now.pod)
 }
 
@@ -69,7 +70,7 @@ mod tests {
 
     fn desired(source: Source, pod: Value) -> DesiredPod {
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        DesiredPod { pod_ref: PodRef::of(&pod), pod: Arc::new(pod), source, rejected: None }
+        DesiredPod { pod_ref: PodRef::of(&pod), pod: Arc::new(pod), source, rejected: None, made_anew: None }
     }
 
     fn pod(version: &str, image: &str, phase: &str, labels: &Value) -> Value {

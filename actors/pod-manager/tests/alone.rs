@@ -93,7 +93,8 @@ impl Neighbours {
 
 /// The file source names `count` pods, the API server none.
 fn tell_pods(actor: &Supervised<PodManager>, count: usize) {
-    let pods = (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None });
+    let pods =
+        (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None, made_anew: None });
     actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(pods.collect()) }).unwrap();
     actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, [], true))).unwrap();
 }

@@ -8,6 +8,9 @@ pub use pod_spec::resources::is_sidecar;
 pub const RESTART: &str = "Restart";
 /// The action of a rule that restarts all containers of the pod.
 pub const RESTART_ALL: &str = "RestartAllContainers";
+/// The waiting reason of a container that was removed so that all containers of its pod restart, and the reason of its
+/// end.
+pub const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// `restartPolicy` of a pod or of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use actix::{Actor, Handler};
 use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
 use bridge_io::clock::Clock;
 use bridge_kube::{Follow, Followed, Said, Select, Unreadable};
-use bridge_node::host::{ManifestFile, StaticFiles, StaticFilesError};
+use bridge_node::host::{FilesChanged, ManifestFile, StaticFiles, StaticFilesError};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::node_status::ResendNode;
 use messages::pod_manager::{ApiPodsChanged, PodsChanged};
-use messages::pod_set::{GonePod, PodSetUpdate};
+use messages::pod_set::{Generation, GonePod, PodSetUpdate};
 use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::FAILED_VALIDATION;
@@ -97,6 +97,10 @@ pub struct PodSources {
     deps: PodSourcesDeps,
     manifests: Manifests,
     read: bool,
+    /// How many times files have been removed.
+    removals: u64,
+    /// A manifest was removed of whose absence PodManager has not been told.
+    was_removed: bool,
     /// Why the files are being read, and why they are to be read again after that.
     reading: Option<ReadReason>,
     again: Option<ReadReason>,
@@ -118,6 +122,8 @@ impl PodSources {
         Self {
             manifests: Manifests::default(),
             read: false,
+            removals: 0,
+            was_removed: false,
             reading: None,
             again: None,
             path_problem: None,
@@ -141,6 +147,17 @@ impl PodSources {
         }
         self.reading = Some(why);
         ctx.effect("read manifests", None, self.deps.files.read(path), Self::have_read);
+    }
+
+    fn files_changed(&mut self, changed: &FilesChanged, ctx: &mut Ctx<Self>) {
+        if !changed.removed.is_empty() {
+            self.removals += 1;
+            let when = Generation { incarnation: ctx.incarnation(), number: self.removals };
+            for path in &changed.removed {
+                self.was_removed |= self.manifests.removed(&path.display().to_string(), when);
+            }
+        }
+        self.read(ReadReason::Written, ctx);
     }
 
     fn have_read(&mut self, files: Result<Vec<ManifestFile>, StaticFilesError>, ctx: &mut Ctx<Self>) {
@@ -193,8 +210,9 @@ impl PodSources {
             self.report_ignored(path, fields);
         }
         let is_known = self.read || !is_file || !reading.pods.is_empty();
-        if is_known && (!self.read || before != reading.pods) {
+        if is_known && (!self.read || self.was_removed || before != reading.pods) {
             self.read = true;
+            self.was_removed = false;
             self.tell(Source::File, reading.pods);
         }
     }
@@ -447,7 +465,7 @@ fn source_pod(pod: Pod) -> SourcePod {
         reason: UNSUPPORTED_FIELDS.to_owned(),
         message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     });
-    SourcePod { pod: Arc::new(pod), refused }
+    SourcePod { pod: Arc::new(pod), refused, made_anew: None }
 }
 
 impl Actor for PodSources {
@@ -464,7 +482,7 @@ impl Subsystem for PodSources {
             ctx.stream(
                 "manifests changed",
                 changes,
-                |actor, (), ctx| actor.read(ReadReason::Written, ctx),
+                |actor, changed, ctx| actor.files_changed(&changed, ctx),
                 |_, _| {
                     tracing::warn!(
                         "Static pod manifests are no longer watched; they are read at every check"

@@ -164,7 +164,7 @@ fn not_judged() -> Rejection {
 /// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
 fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     annotate(&mut pod, None, now);
-    SourcePod { pod: Arc::new(pod), refused: Some(not_judged()) }
+    SourcePod { pod: Arc::new(pod), refused: Some(not_judged()), made_anew: None }
 }
 
 /// Annotates the pod with source and time; returns whether it is a mirror.
@@ -188,7 +188,7 @@ fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, no
     match known {
         // Without a change the same `Arc` goes on, so that receivers compare pointers.
         Some(known) if *known.pod == pod && known.refused == refused => known.clone(),
-        _ => SourcePod { pod: Arc::new(pod), refused },
+        _ => SourcePod { pod: Arc::new(pod), refused, made_anew: None },
     }
 }
 

@@ -11,9 +11,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::SourcePod;
+use messages::pod_set::Generation;
+use messages::{PodRef, PodUid};
 
 /// Texts of problems are cut at so many characters: a manifest can be wrong in thousands of fields.
 pub(crate) const PROBLEM_CHARS_MAX: usize = 4096;
+
+/// So many pods are remembered whose manifests were removed.
+const REMOVED_MAX: usize = 1024;
 
 /// A manifest that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +73,23 @@ struct Manifest {
 #[derive(Debug, Default)]
 pub struct Manifests {
     by_path: BTreeMap<String, Manifest>,
+    /// When the manifest of a pod was removed last. The pod may come back.
+    removed: BTreeMap<PodUid, Generation>,
 }
 
 impl Manifests {
+    /// A file was removed, and may be there again with the same content: a pod that comes back is made anew. Whether
+    /// the file had a pod.
+    pub fn removed(&mut self, path: &str, when: Generation) -> bool {
+        let Some(pod) = self.by_path.remove(path).and_then(|manifest| manifest.pod) else { return false };
+        self.removed.insert(PodRef::of(&pod.pod).uid, when);
+        if self.removed.len() > REMOVED_MAX {
+            let oldest = self.removed.iter().min_by_key(|(_, when)| **when).map(|(uid, _)| uid.clone());
+            oldest.map(|uid| self.removed.remove(&uid));
+        }
+        true
+    }
+
     /// Takes a reading of all files. `pod` turns a manifest's bytes into a pod, or returns what is wrong.
     pub fn read(
         &mut self,
@@ -98,7 +117,8 @@ impl Manifests {
                         Err(error) => Err(format!("{path}: {error}")),
                     };
                     match decoded {
-                        Ok(GoodManifest { pods, ignored }) => {
+                        Ok(GoodManifest { mut pods, ignored }) => {
+                            pods.made_anew = self.removed.get(&PodRef::of(&pods.pod).uid).copied();
                             reading.ignored.extend(ignored.map(|ignored| (path.clone(), cut(&ignored))));
                             Manifest { content, pod: Some(pods), wrong: None }
                         }
@@ -133,7 +153,7 @@ pub(crate) fn cut(text: &str) -> String {
 
 /// Wraps a pod that this kubelet can run.
 pub fn runnable(pod: Pod) -> SourcePod {
-    SourcePod { pod: Arc::new(pod), refused: None }
+    SourcePod { pod: Arc::new(pod), refused: None, made_anew: None }
 }
 
 #[cfg(test)]
@@ -201,6 +221,40 @@ mod tests {
         assert_eq!(names(&manifests.read(files(&[("a", "bad")]), ReadReason::Listing, decode)), ["one"]);
         let gone: [&str; 0] = [];
         assert_eq!(names(&manifests.read(files(&[("a", "bad")]), ReadReason::Listing, decode)), gone);
+    }
+
+    #[test]
+    fn a_pod_whose_manifest_was_away_is_made_anew() {
+        let when = |number| Generation { incarnation: 1, number };
+        let with_uid = |path: &str, bytes: &[u8]| {
+            let mut good = decode(path, bytes)?;
+            Arc::make_mut(&mut good.pods.pod).metadata.uid = good.pods.pod.metadata.name.clone();
+            Ok(good)
+        };
+        let mut manifests = Manifests::default();
+        let one = files(&[("a", "one"), ("b", "two")]);
+        let first = manifests.read(one.clone(), ReadReason::Listing, with_uid);
+        assert!(first.pods.iter().all(|pod| pod.made_anew.is_none()));
+        assert!(!manifests.removed("c", when(1)), "no pod of ours");
+        assert!(manifests.removed("a", when(2)));
+        let again = manifests.read(one.clone(), ReadReason::Written, with_uid);
+        let anew: Vec<_> = again.pods.iter().map(|pod| pod.made_anew).collect();
+        assert_eq!(anew, [Some(when(2)), None]);
+        assert_eq!(manifests.read(one, ReadReason::Listing, with_uid).pods, again.pods, "it stays so");
+        manifests.removed("a", when(3));
+        let bad = files(&[("a", "bad"), ("b", "two")]);
+        assert_eq!(
+            names(&manifests.read(bad, ReadReason::Written, with_uid)),
+            ["two"],
+            "it does not come back"
+        );
+        for number in 4..2_000 {
+            let name = format!("pod-{number}");
+            manifests.read(files(&[("a", &name)]), ReadReason::Written, with_uid);
+            manifests.removed("a", when(number));
+        }
+        assert_eq!(manifests.removed.len(), REMOVED_MAX);
+        assert!(manifests.removed.contains_key(&PodUid::new("pod-1999")), "the newest are remembered");
     }
 
     #[test]

@@ -93,7 +93,7 @@ mod tests {
             ],
         });
         let pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
-        vec![SourcePod { pod: Arc::new(pod), refused: None }]
+        vec![SourcePod { pod: Arc::new(pod), refused: None, made_anew: None }]
     }
 
     fn after(rules: RestartRules) -> Value {

@@ -120,6 +120,27 @@ fn every_source_is_told_and_the_api_servers_only_after_the_node() {
 }
 
 #[test]
+fn a_manifest_that_is_removed_and_made_anew_at_once_is_told_as_made_anew() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let _actor = near.start(stage);
+        write(stage, "b");
+        stage.until("the manifests", || near.told(Source::File) == Some(2)).await;
+        stage.pass(SECOND).await;
+        near.manager.take();
+        stage.fakes.disk.remove(format!("{MANIFESTS}/b.yaml"));
+        write(stage, "b");
+        stage.until("news", || near.told(Source::File).is_some()).await;
+        let told = near.manager.heard().pop().unwrap();
+        let anew: Vec<bool> = told.pods.iter().map(|pod| pod.made_anew.is_some()).collect();
+        assert_eq!(anew, [false, true]);
+        near.manager.take();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.told(Source::File), None, "once");
+    });
+}
+
+#[test]
 fn a_new_incarnation_reads_every_source_again() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

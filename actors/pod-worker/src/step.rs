@@ -10,6 +10,7 @@ use messages::runtime::{RuntimeHealth, RuntimePod};
 
 use crate::backoff::CrashBackoff;
 use crate::lifecycle::Lifecycle;
+use crate::past::Past;
 use crate::plan::{AttemptHistory, Finished, Inputs, PodPlan, plan};
 use crate::termination::{TerminationPlan, terminate};
 
@@ -38,6 +39,8 @@ pub struct ReconcileInput<'a> {
     pub backoff: &'a CrashBackoff,
     /// The results of earlier attempts.
     pub known: &'a AttemptHistory,
+    /// Which containers have run.
+    pub past: &'a Past,
     /// Sandboxes that have been stopped and that the runtime still has.
     pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
     /// The end of the pause after a failure that concerns the whole pod: until then there is no step.
@@ -129,6 +132,7 @@ fn sync(situation: &ReconcileInput<'_>, pod: &Pod, observed: &RuntimePod) -> Ste
         verdicts: situation.verdicts,
         backoff: situation.backoff,
         known: situation.known,
+        past: situation.past,
         network_ready: health.network_ready,
         dead_kept: situation.dead_kept,
         seen_at: situation.seen_at,
@@ -190,6 +194,7 @@ mod tests {
                 verdicts: &BTreeMap::new(),
                 backoff: &CrashBackoff::new(BackoffBounds::default()),
                 known: &AttemptHistory::default(),
+                past: &Past::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,
                 dead_kept: 1,

@@ -159,6 +159,7 @@ mod tests {
             pod: Arc::new(Pod::default()),
             source: Source::File,
             rejected: None,
+            made_anew: None,
         }
     }
 

@@ -3,14 +3,12 @@
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
 };
+pub(crate) use pod_rules::restart::RESTARTING_ALL;
 
 /// The reason of a container that has ended unseen by the runtime and StatusManager.
 pub(crate) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 /// The exit code that goes with [`STATUS_UNKNOWN`]: that of a killed process.
 pub(crate) const STATUS_UNKNOWN_EXIT: i32 = 137;
-/// The waiting reason of a container that was removed so that all containers of its pod restart, and the reason of its
-/// end.
-pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 
 /// The terminated state of a container that StatusManager concludes to have ended.
 pub(crate) fn lost(message: &str) -> ContainerState {

@@ -13,7 +13,9 @@ use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use pod_rules::reasons;
 
-use crate::container_state::{STATUS_UNKNOWN, last_terminated, lost, running, terminated, waiting};
+use crate::container_state::{
+    STATUS_UNKNOWN, STATUS_UNKNOWN_EXIT, last_terminated, lost, running, terminated, waiting,
+};
 use crate::spec::{ContainerSpec, Kind};
 use crate::{effective, in_place};
 
@@ -153,6 +155,12 @@ fn missing(
             last_state: Some(lost(VANISHED)),
             ..blank(spec, context)
         };
+        // A container that does not come back waits for nothing.
+        let comes_back =
+            spec.kind != Kind::Ephemeral && spec.should_restart(context.restart_policy, STATUS_UNKNOWN_EXIT);
+        if !context.deleted && !comes_back {
+            status.state = Some(lost(UNREADABLE));
+        }
     }
     status
 }

@@ -58,7 +58,7 @@ pub(crate) fn desired(spec: PodSpec) -> DesiredPod {
         ..ObjectMeta::default()
     };
     let pod = Arc::new(Pod { metadata, spec: Some(spec), status: None });
-    DesiredPod { pod_ref, pod, source: Source::Api, rejected: None }
+    DesiredPod { pod_ref, pod, source: Source::Api, rejected: None, made_anew: None }
 }
 
 pub(crate) fn created(name: &str, id: &str, attempt: u32) -> RuntimeContainer {

@@ -56,6 +56,7 @@ pub fn pod(number: usize) -> Arc<DesiredPod> {
         pod: Arc::new(pod),
         source: Source::File,
         rejected: None,
+        made_anew: None,
     })
 }
 

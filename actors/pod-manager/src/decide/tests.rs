@@ -13,7 +13,11 @@ fn candidate(uid: &str, pod: Pod) -> Candidate {
     pod.metadata.namespace = Some("ns".to_owned());
     pod.spec.get_or_insert_default().termination_grace_period_seconds.get_or_insert(30);
     let pod_ref = PodRef::of(&pod);
-    Candidate { pod_ref, pod: SourcePod { pod: Arc::new(pod), refused: None }, source: Source::File }
+    Candidate {
+        pod_ref,
+        pod: SourcePod { pod: Arc::new(pod), refused: None, made_anew: None },
+        source: Source::File,
+    }
 }
 
 fn named(uid: &str, name: &str) -> Candidate {

@@ -17,11 +17,18 @@ const UNMOUNT_DEADLINE: Duration = Duration::from_secs(120);
 /// Longest wait for a cgroup to be made or removed.
 pub(super) const CGROUP_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Unmounts the pod's volumes and removes its cgroup, and the containers and logs if `what` says so.
+/// Unmounts the pod's volumes and removes its cgroup, and the containers and logs if `what` says so. The logs of a pod
+/// that comes back stay.
 ///
 /// An error names its step. A retry repeats all steps, which are idempotent.
-pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release) -> Result<(), String> {
-    let runtime = async { if what.containers { remove_from_runtime(&exec, &held).await } else { Ok(()) } };
+pub(crate) async fn release(
+    exec: Executor,
+    held: Arc<RuntimePod>,
+    what: Release,
+    comes_back: bool,
+) -> Result<(), String> {
+    let runtime =
+        async { if what.containers { remove_from_runtime(&exec, &held, comes_back).await } else { Ok(()) } };
     // Both only need that no container runs, and do not depend on each other.
     let (unmounted, removed) = join(unmount(&exec), runtime).await;
     unmounted?;
@@ -29,7 +36,7 @@ pub(crate) async fn release(exec: Executor, held: Arc<RuntimePod>, what: Release
     // has lost before that process is killed, and the removal of the cgroup kills it.
     let cgroup = remove_cgroup(&exec).await;
     removed.and(cgroup)?;
-    if what.logs {
+    if what.logs && !comes_back {
         let _step = exec.step("RemovePodLogs".to_owned()).await;
         let pod = &exec.pod;
         let removed = exec.deps.dirs.remove_pod_log_dir(&pod.namespace, &pod.name, exec.uid()).await;
@@ -56,10 +63,15 @@ async fn unmount(exec: &Executor) -> Result<(), String> {
     }
 }
 
-async fn remove_from_runtime(exec: &Executor, held: &RuntimePod) -> Result<(), String> {
+async fn remove_from_runtime(exec: &Executor, held: &RuntimePod, keeps_logs: bool) -> Result<(), String> {
     let remove = |container: &RuntimeContainer| {
         let (id, name, attempt) = (container.id.clone(), container.name.clone(), container.attempt);
-        async move { remove_container(exec, &id, &name, attempt).await }
+        async move {
+            match keeps_logs {
+                true => remove_container_only(exec, &id, &name).await,
+                false => remove_container(exec, &id, &name, attempt).await,
+            }
+        }
     };
     let containers = held.containers.iter().map(remove);
     for removed in join_all(containers).await {

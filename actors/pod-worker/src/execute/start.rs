@@ -156,6 +156,7 @@ async fn create_and_start(
     let answer = exec.deps.pods.start_container(exec.uid(), &id).await;
     drop(step);
     answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message.replace(&id, &start.name)))?;
+    outcome.started.push(start.name.clone());
     exec.record(texts::started(), &field_path);
     let link = link(task, sandbox_context, &start.name, attempt, &id);
     let pod_ip =

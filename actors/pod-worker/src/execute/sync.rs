@@ -50,6 +50,8 @@ pub(crate) struct Floors {
 pub(crate) struct SyncOutcome {
     /// The names of the containers that were created.
     pub created: Vec<String>,
+    /// The names of the containers that were started.
+    pub started: Vec<String>,
     /// The postStart hooks of the containers that were started.
     pub hooks: Vec<Hook>,
     /// The containers that could not be started, by name.

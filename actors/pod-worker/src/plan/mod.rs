@@ -4,6 +4,7 @@
 //! runtime again before it makes the next plan, so no step is planned twice for one observation.
 
 mod init;
+mod lost;
 mod prune;
 mod regular;
 mod reset;
@@ -22,6 +23,7 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
 use crate::backoff::{CrashBackoff, StartDecision};
 use crate::hash::container_hash;
+use crate::past::Past;
 use crate::spec::{ContainerKind, PodView};
 use crate::texts;
 
@@ -38,6 +40,8 @@ pub struct Inputs<'a> {
     pub backoff: &'a CrashBackoff,
     /// The results of earlier attempts.
     pub known: &'a AttemptHistory,
+    /// Which containers have run, also those of which the runtime has nothing any more.
+    pub past: &'a Past,
     /// Whether the runtime's network is ready; otherwise only pods on the node's network are synced (row
     /// 3.8).
     pub network_ready: bool,
@@ -294,6 +298,11 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         // The pod begins anew when no instance is left.
         return plan;
     }
+    let nothing = Past::default();
+    let inputs = &Inputs { past: lost::relevant(inputs, view, &nothing), ..*inputs };
+    if let Some(finished) = lost::finished(inputs, view) {
+        return PodPlan { finished: Some(finished), ..plan };
+    }
     match sandbox::verdict(view, inputs.runtime) {
         sandbox::SandboxDecision::Keep { discard } => {
             plan.discard_sandboxes = discard;
@@ -334,7 +343,8 @@ fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
 /// second time.
 fn ephemeral(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     for (index, container) in view.ephemeral().iter().enumerate() {
-        if inputs.runtime.latest(&container.name).is_none() {
+        let is_new = inputs.past.lost(inputs.runtime, &container.name).is_none();
+        if is_new && inputs.runtime.latest(&container.name).is_none() {
             plan.start.push(StartContainer {
                 index,
                 kind: ContainerKind::Ephemeral,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Container;
 use messages::runtime::{ContainerState, RuntimeContainer};
 
 use super::{
-    Finished, Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, failed_hook, start_of,
+    Finished, Inputs, KillContainer, KillReason, PodPlan, StartReason, changed, failed_hook, lost, start_of,
     verdict_of,
 };
 use crate::spec::{ContainerKind, PodView};
@@ -15,7 +15,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan)
     let mut starts = Vec::new();
     for (index, container) in view.regular().iter().enumerate() {
         let why = match inputs.runtime.latest(&container.name) {
-            None => Some(StartReason::New),
+            None => lost::may_start(inputs, view, container).then_some(StartReason::New),
             Some(instance) => match instance.state {
                 // Its exit code decides whether it is restarted.
                 ContainerState::Running if inputs.known.has_failed_hook(instance) => {

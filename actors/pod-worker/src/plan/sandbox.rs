@@ -5,7 +5,7 @@ use std::sync::Arc;
 use messages::runtime::{ContainerState, RuntimePod, RuntimeSandbox};
 use pod_rules::restart::RestartPolicy;
 
-use super::{Finished, Inputs, NewSandbox, PodPlan, StartReason, prune, start_of};
+use super::{Finished, Inputs, NewSandbox, PodPlan, StartReason, lost, prune, start_of};
 use crate::spec::{ContainerKind, PodView, init_kind};
 
 /// The decision about the pod's sandboxes.
@@ -62,7 +62,7 @@ fn keep_the_busy_one(runtime: &RuntimePod, ready: &[&RuntimeSandbox]) -> Option<
 /// Plans the kill of all containers and, unless the pod is done, a fresh start.
 pub(super) fn replace(inputs: &Inputs<'_>, view: PodView<'_>, new: NewSandbox, plan: &mut PodPlan) {
     let runtime = inputs.runtime;
-    let ran_before = !runtime.containers.is_empty();
+    let ran_before = !runtime.containers.is_empty() || lost::any_regular(inputs, view);
     if view.restart_policy() == RestartPolicy::Never && new.attempt != 0 && ran_before {
         plan.finished = Some(Finished::SandboxGone);
         return;
@@ -76,7 +76,8 @@ pub(super) fn replace(inputs: &Inputs<'_>, view: PodView<'_>, new: NewSandbox, p
                 Some(own) => RestartPolicy::of(Some(own)),
                 None => view.restart_policy(),
             };
-            policy != RestartPolicy::OnFailure || !succeeded(runtime, &container.name)
+            (policy != RestartPolicy::OnFailure || !succeeded(runtime, &container.name))
+                && lost::may_start(inputs, view, container)
         })
         .collect();
     if regular.is_empty() && any_regular_created(view, runtime) {

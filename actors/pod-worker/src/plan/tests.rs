@@ -1,4 +1,5 @@
 mod in_place;
+mod lost;
 
 use k8s_openapi::api::core::v1::ContainerRestartRule;
 use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
@@ -17,6 +18,7 @@ struct Case {
     verdicts: BTreeMap<String, ContainerVerdict>,
     backoff: CrashBackoff,
     known: AttemptHistory,
+    past: Past,
     network_ready: bool,
     seen_at: i64,
     now: i64,
@@ -30,6 +32,7 @@ impl Case {
             verdicts: BTreeMap::new(),
             backoff: CrashBackoff::new(BackoffBounds::default()),
             known: AttemptHistory::default(),
+            past: Past::default(),
             network_ready: true,
             seen_at: 1_000,
             now: 1_000,
@@ -60,6 +63,7 @@ impl Case {
             verdicts: &self.verdicts,
             backoff: &self.backoff,
             known: &self.known,
+            past: &self.past,
             network_ready: self.network_ready,
             dead_kept: 1,
             seen_at: at(self.seen_at),

@@ -146,6 +146,10 @@ impl PodWorker {
                 Ok(status) => {
                     worker.restored = true;
                     let start = status.as_ref().and_then(|status| status.start_time.as_ref());
+                    // What ran before the pod was made anew is no part of its life.
+                    if worker.made_anew.is_none() {
+                        worker.past.add(status.as_deref());
+                    }
                     worker.active_since(start.map(|start| start.0), ctx);
                     if status.as_deref().is_some_and(phases::has_ended) {
                         worker.end(&Trigger::Finished, ctx);
@@ -210,6 +214,8 @@ impl PodWorker {
         let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);
         self.sync_began = Instant::now();
         self.objects_changed = false;
+        let anew = plan.reset.iter().map(|reset| reset.name.clone());
+        let anew: Vec<_> = anew.chain(plan.purge.iter().map(|gone| gone.name.to_string())).collect();
         let (runtime, floors) = (runtime.clone(), self.floors.clone());
         // Kills may come one after another, and the kill of the whole pod after them.
         let stops = u32::try_from(plan.kill.len()).unwrap_or(u32::MAX).saturating_add(1);
@@ -220,6 +226,7 @@ impl PodWorker {
             Some(self.uid.clone()),
             task.run(),
             move |worker, outcome, ctx| {
+                worker.past.begin_anew(&anew);
                 worker.synced(&runtime, outcome, ctx);
             },
         );
@@ -288,7 +295,7 @@ impl PodWorker {
 
     fn release(&mut self, what: Release, ctx: &mut Ctx<Self>) {
         let (Some(exec), Some(held)) = (self.executor(), self.observed.clone()) else { return };
-        let work = release(exec, held, what);
+        let work = release(exec, held, what, self.comes_back);
         let effect = ctx.effect(
             Effect::within("release", LONG),
             Some(self.uid.clone()),

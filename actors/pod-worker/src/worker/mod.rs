@@ -18,12 +18,13 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, Source,
     WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
+use messages::pod_set::Generation;
 use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
@@ -39,6 +40,7 @@ use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
 use crate::execute::{Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
+use crate::past::Past;
 use crate::plan::AttemptHistory;
 use crate::pull_time::PullTime;
 use crate::step::{ReconcileInput, Step, next};
@@ -73,6 +75,10 @@ pub struct PodWorker {
     pod: Option<PodRef>,
     desired: Option<Arc<DesiredPod>>,
     gone: bool,
+    /// The removal of the pod's manifest that came last before this worker.
+    made_anew: Option<Generation>,
+    /// The pod begins anew after its end: the names of its logs, by which restarts are counted, stay.
+    comes_back: bool,
     observed: Option<Arc<RuntimePod>>,
     /// The look that this is from.
     look: u64,
@@ -93,6 +99,7 @@ pub struct PodWorker {
     start_time: Option<Timestamp>,
     // The results of earlier steps.
     known: AttemptHistory,
+    past: Past,
     backoff: CrashBackoff,
     floors: Floors,
     images: BTreeMap<String, Arc<PresentImage>>,
@@ -148,6 +155,8 @@ impl PodWorker {
             pod: None,
             desired: None,
             gone: false,
+            made_anew: None,
+            comes_back: false,
             observed: None,
             look: 0,
             health: None,
@@ -161,6 +170,7 @@ impl PodWorker {
             seen_at: Timestamp::UNIX_EPOCH,
             start_time: None,
             known: AttemptHistory::default(),
+            past: Past::default(),
             backoff,
             floors: Floors::default(),
             images: BTreeMap::new(),
@@ -218,6 +228,7 @@ impl PodWorker {
             verdicts: &self.verdicts,
             backoff: &self.backoff,
             known: &self.known,
+            past: &self.past,
             stopped_sandboxes: &self.stopped_sandboxes,
             retry_at: self.retry_at,
             dead_kept: self.deps.config.dead_kept,
@@ -370,6 +381,8 @@ impl PodWorker {
     fn wanted(&mut self, desired: Arc<DesiredPod>, trusts_end: bool, ctx: &mut Ctx<Self>) {
         let changed = self.desired.as_ref().is_none_or(|known| known.pod != desired.pod);
         let is_first = self.desired.is_none();
+        let is_anew = !is_first && desired.made_anew > self.made_anew;
+        self.made_anew = self.made_anew.max(desired.made_anew);
         self.desired = Some(desired.clone());
         if changed {
             self.set_deadline(ctx);
@@ -377,13 +390,19 @@ impl PodWorker {
             self.images.clear();
         }
         let pod = &desired.pod;
-        if pod.metadata.deletion_timestamp.is_some() {
+        if is_anew {
+            // The pod gets another worker when this one is over.
+            (self.gone, self.comes_back) = (true, true);
+            self.end(&Trigger::Removed, ctx);
+        } else if pod.metadata.deletion_timestamp.is_some() {
             self.end(&Trigger::Deleted, ctx);
         } else if is_first && trusts_end && phases::pod_has_ended(pod) {
             // An end that the API server showed before this kubelet ran the pod is final. An end that other
             // clients write while the pod runs is taken back by StatusManager, also one that a worker finds
             // when it restarts.
             self.end(&Trigger::Finished, ctx);
+        } else if is_first && trusts_end && desired.source == Source::Api {
+            self.past.add(pod.status.as_ref());
         }
     }
 }
@@ -406,6 +425,7 @@ impl Handler<PodObserved> for PodWorker {
             ctx.cancel_timer(&Timer::Look);
             self.see_replaced(ctx);
         }
+        self.see_past();
         self.see_hooks(ctx);
         self.forget_failures_of_running();
         self.reconcile(ctx);

@@ -43,6 +43,9 @@ impl PodWorker {
         self.to_be_hooked.clear();
         let Some(desired) = self.desired.clone() else { return };
         let view = PodView::of(&desired.pod);
+        for name in &outcome.started {
+            self.past.started(name);
+        }
         for name in &outcome.created {
             if let Some((_, container)) = view.find(name) {
                 self.backoff.started(before, name, container_hash(&container), now);
@@ -144,6 +147,18 @@ impl PodWorker {
         Arc::make_mut(&mut self.known.replaced).retain(|name, id| waits(name, id));
         if self.known.replaced.len() != before {
             self.tell_report(ctx);
+        }
+    }
+
+    /// Notes which containers have run, from a look after everything that was done. Another look may still show what
+    /// was removed so that it begins anew.
+    pub(super) fn see_past(&mut self) {
+        if self.settled
+            && self.task.is_none()
+            && self.awaited.is_none()
+            && let Some(runtime) = &self.observed
+        {
+            self.past.see(runtime);
         }
     }
 

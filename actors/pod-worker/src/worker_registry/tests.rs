@@ -10,7 +10,13 @@ use crate::fixtures::{running, runtime_pod};
 
 fn desired(uid: &str, name: &str) -> Arc<DesiredPod> {
     let pod_ref = PodRef { uid: PodUid::new(uid), namespace: Arc::from("ns"), name: Arc::from(name) };
-    Arc::new(DesiredPod { pod_ref, pod: Arc::new(Pod::default()), source: Source::File, rejected: None })
+    Arc::new(DesiredPod {
+        pod_ref,
+        pod: Arc::new(Pod::default()),
+        source: Source::File,
+        rejected: None,
+        made_anew: None,
+    })
 }
 
 fn journal(pods: &[Arc<DesiredPod>], complete: bool) -> Journal<Arc<DesiredPod>> {

@@ -33,7 +33,7 @@ fn desired(container: Container) -> Arc<DesiredPod> {
     let spec = Some(PodSpec { containers: vec![container], ..PodSpec::default() });
     let pod = Pod { metadata, spec, status: None };
     let pod_ref = PodRef::of(&pod);
-    Arc::new(DesiredPod { pod_ref, pod: Arc::new(pod), source: Source::Api, rejected: None })
+    Arc::new(DesiredPod { pod_ref, pod: Arc::new(pod), source: Source::Api, rejected: None, made_anew: None })
 }
 
 fn all_three() -> Container {

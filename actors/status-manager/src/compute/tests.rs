@@ -112,6 +112,21 @@ fn a_container_that_vanished_while_running_is_told_as_lost() {
 }
 
 #[test]
+fn a_container_that_vanished_and_does_not_come_back_has_ended_and_its_pod_fails() {
+    let mut scene = Scene::new(spec("Never", vec![container("a"), container("b")]));
+    scene.observed(observed(vec![running("a", "a0", 0), running("b", "b0", 0)]));
+    let status = scene.observed(observed(vec![running("b", "b0", 0)]));
+    let end = of(status, "a").state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    assert_eq!(phase_of(status), "Running", "the other one runs on");
+    let again = of(scene.observed(observed(vec![running("b", "b0", 0)])), "a").clone();
+    assert_eq!((again.restart_count, again.state.unwrap().terminated), (1, Some(end)), "told once");
+    scene.observed(observed(vec![]));
+    scene.reported(WorkerReport { state: WorkerState::Terminated, ..report(WorkerState::Syncing) });
+    assert_eq!(phase_of(scene.step()), "Failed");
+}
+
+#[test]
 fn a_container_that_the_runtime_cannot_tell_of_is_told_as_lost_once() {
     let mut scene = Scene::new(spec("Never", vec![container("a")]));
     scene.observed(observed(vec![running("a", "a0", 0)]));

@@ -218,6 +218,19 @@ impl FakeRuntime {
         self.node.update(|state| state.end_sandbox(sandbox_id))
     }
 
+    /// Removes a container behind the kubelet's back, as `crictl rm --force` does.
+    pub fn lose_container(&self, container_id: &str) {
+        self.node.update(|state| state.remove_container(container_id));
+    }
+
+    /// Forgets every container and sandbox, as a runtime whose store was wiped.
+    pub fn wipe(&self) {
+        self.node.update(|state| {
+            let all: Vec<String> = state.sandboxes.keys().cloned().collect();
+            all.iter().for_each(|id| state.remove_pod_sandbox(id));
+        });
+    }
+
     /// Sets the usage of a running container from now on: thousandths of a core, and bytes.
     pub fn set_usage(&self, container_id: &str, cpu_millis: u64, memory_bytes: u64) {
         self.node.update(|state| state.set_usage(container_id, cpu_millis, memory_bytes));

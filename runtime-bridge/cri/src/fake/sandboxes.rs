@@ -165,7 +165,7 @@ impl State {
         true
     }
 
-    fn remove_pod_sandbox(&mut self, id: &str) {
+    pub(super) fn remove_pod_sandbox(&mut self, id: &str) {
         self.end_sandbox(id);
         let inside: Vec<String> = self
             .containers

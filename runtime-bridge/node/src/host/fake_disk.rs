@@ -21,6 +21,8 @@ pub struct FakeDisk {
 #[derive(Debug, Default)]
 struct State {
     nodes: BTreeMap<PathBuf, Node>,
+    /// How many times each path was removed.
+    removals: BTreeMap<PathBuf, u64>,
     mounts: Vec<MountPoint>,
     failures: Vec<Failure>,
     hangs: Option<String>,
@@ -128,9 +130,13 @@ impl FakeDisk {
     pub fn remove(&self, path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         self.change(|state| {
-            let before = state.nodes.len();
-            state.nodes.retain(|node, _| !node.starts_with(path));
-            state.nodes.len() != before
+            let gone: Vec<PathBuf> =
+                state.nodes.keys().filter(|node| node.starts_with(path)).cloned().collect();
+            for node in &gone {
+                state.nodes.remove(node);
+                *state.removals.entry(node.clone()).or_default() += 1;
+            }
+            !gone.is_empty()
         })
     }
 
@@ -263,6 +269,13 @@ impl FakeDisk {
     }
 
     /// A receiver that counts every change of the disk.
+    /// How many times `path`, and each path directly below it, was removed.
+    pub(crate) fn removals(&self, path: &Path) -> BTreeMap<PathBuf, u64> {
+        let state = self.locked();
+        let near = state.removals.iter().filter(|(one, _)| *one == path || one.parent() == Some(path));
+        near.map(|(one, times)| (one.clone(), *times)).collect()
+    }
+
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -57,6 +57,6 @@ pub use selinux::SelinuxLabels;
 #[cfg(any(test, feature = "fake"))]
 pub use static_files::FakeStaticFiles;
 pub use static_files::{
-    DiskStaticFiles, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
-    StaticFiles, StaticFilesError,
+    DiskStaticFiles, FilesChanged, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile,
+    ReadError, StaticFiles, StaticFilesError,
 };

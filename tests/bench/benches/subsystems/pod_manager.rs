@@ -22,8 +22,10 @@ struct Alone {
 
 /// All pods; the annotations of one pod have the number of the change.
 fn changed(count: usize, change: u64) -> PodsChanged {
-    let mut all: Vec<SourcePod> =
-        pods(count).iter().map(|desired| SourcePod { pod: desired.pod.clone(), refused: None }).collect();
+    let mut all: Vec<SourcePod> = pods(count)
+        .iter()
+        .map(|desired| SourcePod { pod: desired.pod.clone(), refused: None, made_anew: None })
+        .collect();
     let place = usize::try_from(change).unwrap_or(0) % count;
     let mut pod = (*all[place].pod).clone();
     pod.metadata.annotations.get_or_insert_default().insert("change".to_owned(), change.to_string());

@@ -212,7 +212,13 @@ impl Server {
         let tls = ServingTls::start(settings, &Io::current(), clock.clone()).unwrap();
         let (runtime, sandbox, container) = runtime(&files, &options.streaming).await;
         let pod = Arc::new(pod());
-        let desired = DesiredPod { pod_ref: PodRef::of(&pod), pod, source: Source::File, rejected: None };
+        let desired = DesiredPod {
+            pod_ref: PodRef::of(&pod),
+            pod,
+            source: Source::File,
+            rejected: None,
+            made_anew: None,
+        };
         let desired = DesiredPods {
             pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
             sources_ready: true,

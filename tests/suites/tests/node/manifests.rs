@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bridge_cri::Rpc;
+use messages::event_recorder::RecordedEvent;
 use supervision::Policy;
 use testkit::node::{FakeNode, is_ready, settings};
 use testkit::sandbox;
@@ -55,6 +56,11 @@ fn a_path_that_is_a_wrong_file_ends_no_pod() {
         world.manifest("web.yaml", "no longer: [a manifest");
         sandbox.pass(Duration::from_secs(90)).await;
         assert!(node.by_name().await.contains_key("web"));
+        let events = node.events().await;
+        let told = |event: &RecordedEvent| {
+            &*event.reason == "FailedValidation" && event.message.contains("web.yaml")
+        };
+        assert!(events.iter().any(told), "{events:?}");
         let node = node.restart(&settings, Policy::default()).await;
         sandbox.pass(Duration::from_secs(90)).await;
         assert_eq!(world.runtime.counts().get(&Rpc::StopContainer), None);

@@ -1,14 +1,17 @@
 //! Restart rules, the active deadline, and restarts that must not happen.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::Rpc;
 use bridge_cri::fake::{Behaviour, Match};
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;
 
+use crate::cluster::{clustered, pod, until};
 use crate::life::world;
 use crate::pods::job;
 
@@ -146,6 +149,146 @@ fn a_pod_that_comes_back_while_it_ends_starts_anew_when_it_has_ended() {
         })
         .await;
         assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 2);
+        node.stop().await;
+    });
+}
+
+/// A pod of the API server that serves, with this restart policy for its name.
+fn serving(policy: &str) -> Pod {
+    let mut pod = pod(&policy.to_lowercase(), "serve");
+    pod.spec.get_or_insert_default().restart_policy = Some(policy.to_owned());
+    pod
+}
+
+#[test]
+fn what_ran_before_the_runtime_was_wiped_is_run_again_by_its_policy_only() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(35);
+        let told = |name: &str| api.get::<Pod>(Some("default"), name).and_then(|pod| pod.status);
+        let restarted = |name: &str| {
+            told(name).is_some_and(|status| {
+                is_ready(&status) && status.container_statuses.iter().flatten().all(|c| c.restart_count == 1)
+            })
+        };
+        for policy in ["Never", "OnFailure", "Always"] {
+            api.put(&serving(policy));
+        }
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let all = ["never", "onfailure", "always"];
+        until("all to be Ready", || all.iter().all(|name| told(name).is_some_and(|s| is_ready(&s)))).await;
+        node.stop().await;
+        world.runtime.wipe();
+        // While the kubelet was away a pod came that has never run.
+        let mut new = serving("Never");
+        new.metadata.name = Some("new".to_owned());
+        api.put(&new);
+
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the one to fail", || told("never").is_some_and(|s| s.phase.as_deref() == Some("Failed")))
+            .await;
+        until("the others to run again", || restarted("onfailure") && restarted("always")).await;
+        until("the new one to run", || told("new").is_some_and(|status| is_ready(&status))).await;
+        sandbox.pass(Duration::from_secs(120)).await;
+        let status = told("never").expect("its status");
+        let main = &status.container_statuses.as_ref().expect("a container")[0];
+        let end = main.state.as_ref().and_then(|state| state.terminated.as_ref()).expect("it has ended");
+        assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+        assert_eq!(
+            world.runtime.counts()[&Rpc::CreateContainer],
+            6,
+            "three, then two of them again and the new one"
+        );
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_container_that_is_removed_behind_the_kubelets_back_is_run_again_by_its_policy_only() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(36);
+        let serve =
+            |name: &str, policy: &str| job(name).replace("[job]", "[serve]").replace("OnFailure", policy);
+        world.manifest("once.yaml", &serve("once", "Never"));
+        world.manifest("ever.yaml", &serve("ever", "Always"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let both = ["once", "ever"];
+        node.until("both to be Ready", |pods| {
+            both.iter().all(|name| pods.get(*name).is_some_and(|status| is_ready(status)))
+        })
+        .await;
+        for container in world.runtime.containers() {
+            world.runtime.lose_container(&container.id);
+        }
+        node.until("one to fail and the other to run again", |pods| {
+            let failed = pods.get("once").is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+            let again = pods.get("ever").is_some_and(|status| {
+                is_ready(status) && status.container_statuses.iter().flatten().all(|c| c.restart_count == 1)
+            });
+            failed && again
+        })
+        .await;
+        sandbox.pass(Duration::from_secs(120)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 3);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_manifest_that_is_removed_and_made_anew_at_once_ends_its_pod_and_starts_it_again() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(37);
+        let manifest = job("p").replace("[job]", "[serve]").replace("OnFailure", "Always");
+        world.manifest("p.yaml", &manifest);
+        world.manifest("other.yaml", &manifest.replace("name: p", "name: other"));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let told = |name: &str| api.get::<Pod>(Some("default"), name).and_then(|pod| pod.status);
+        let runs = |name: &str, restarts: i32| {
+            told(name).is_some_and(|status| {
+                let mut all = status.container_statuses.iter().flatten();
+                is_ready(&status) && all.all(|container| container.restart_count == restarts)
+            })
+        };
+        until("both to be Ready", || runs("p-node", 0) && runs("other-node", 0)).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+        for restarts in 1..3 {
+            world.remove_manifest("p.yaml");
+            world.manifest("p.yaml", &manifest);
+            until("it to run again", || runs("p-node", restarts)).await;
+            sandbox.pass(Duration::from_secs(60)).await;
+            assert!(runs("p-node", restarts) && runs("other-node", 0), "once, and no other");
+        }
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 4);
+        let node = node.restart(&settings(), Policy::default()).await;
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert!(runs("p-node", 2));
+        assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 4, "a restarted kubelet goes on with it");
+        world.remove_manifest("p.yaml");
+        until("no mirror", || told("p-node").is_none()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_job_whose_manifest_is_made_anew_runs_again_whatever_its_policy() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(38);
+        let manifest = job("once").replace("OnFailure", "Never");
+        world.manifest("once.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let succeeded = |restarts: i32| {
+            move |pods: &BTreeMap<String, Arc<PodStatus>>| {
+                pods.get("once").is_some_and(|status| {
+                    let mut all = status.container_statuses.iter().flatten();
+                    status.phase.as_deref() == Some("Succeeded") && all.all(|c| c.restart_count == restarts)
+                })
+            }
+        };
+        node.until("it to succeed", succeeded(0)).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+        world.remove_manifest("once.yaml");
+        world.manifest("once.yaml", &manifest);
+        node.until("it to succeed again", succeeded(1)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 2);
         node.stop().await;
     });
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
@@ -6,8 +7,8 @@ use futures::{FutureExt, StreamExt};
 
 use super::watch::COALESCE;
 use super::{
-    MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError, StaticFiles,
-    StaticFilesError,
+    FilesChanged, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile, ReadError,
+    StaticFiles, StaticFilesError,
 };
 use crate::host::FakeDisk;
 use crate::mounts::FileKind;
@@ -73,11 +74,12 @@ impl StaticFiles for FakeStaticFiles {
         std::future::ready(self.read_now(path)).boxed()
     }
 
-    fn watch(&self, path: &Path) -> BoxStream<'static, ()> {
+    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged> {
         let mut changes = self.disk.changes();
         changes.mark_changed();
-        let watching = (self.clone(), path.to_path_buf(), changes, None);
-        stream::unfold(watching, |(files, path, mut changes, mut before)| async move {
+        let removals = self.disk.removals(path);
+        let watching = (self.clone(), path.to_path_buf(), changes, None, removals);
+        stream::unfold(watching, |(files, path, mut changes, mut before, removals)| async move {
             loop {
                 // The disk outlives the watch, since `files` holds it.
                 changes.changed().await.ok()?;
@@ -88,9 +90,15 @@ impl StaticFiles for FakeStaticFiles {
                 changes.mark_unchanged();
                 // Only changes at the path and directly below it count.
                 let now = files.fingerprint(&path);
-                if before.as_ref() != Some(&now) {
+                let times = files.disk.removals(&path);
+                let shown = |path: &PathBuf| {
+                    path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
+                };
+                let fresh = times.iter().filter(|(path, times)| removals.get(*path) != Some(*times));
+                let removed: BTreeSet<_> = fresh.map(|(path, _)| path.clone()).filter(shown).collect();
+                if before.as_ref() != Some(&now) || !removed.is_empty() {
                     before = Some(now);
-                    return Some(((), (files, path, changes, before)));
+                    return Some((FilesChanged { removed }, (files, path, changes, before, times)));
                 }
             }
         })

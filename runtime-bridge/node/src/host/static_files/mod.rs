@@ -7,6 +7,7 @@ mod read;
 mod tests;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
@@ -81,6 +82,14 @@ pub enum StaticFilesError {
     NotRun(#[from] NotRun),
 }
 
+/// What a watch has seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FilesChanged {
+    /// The files that were removed or moved away, also those that are there again. At most [`MANIFESTS_MAX`]: of more
+    /// only the reading tells that they are gone.
+    pub removed: BTreeSet<PathBuf>,
+}
+
 /// The files at the static pod path.
 pub trait StaticFiles: Send + Sync + std::fmt::Debug {
     /// Reads `path`: every file of a directory, without dot-files and sub-directories, or a single file. Sorted by
@@ -91,7 +100,7 @@ pub trait StaticFiles: Send + Sync + std::fmt::Debug {
     /// never ends, also when the path is missing, replaced or removed; a change that it then misses for up to 20 s is
     /// found by the caller's own regular reading. Items that are not taken are merged into one. Dropping the stream
     /// ends the watch.
-    fn watch(&self, path: &Path) -> BoxStream<'static, ()>;
+    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged>;
 }
 
 /// The static pod path on this machine's disk.
@@ -114,7 +123,7 @@ impl StaticFiles for DiskStaticFiles {
         self.lane.run(move || read::read(&path))
     }
 
-    fn watch(&self, path: &Path) -> BoxStream<'static, ()> {
+    fn watch(&self, path: &Path) -> BoxStream<'static, FilesChanged> {
         watch::watch(&self.lane, path.to_path_buf())
     }
 }

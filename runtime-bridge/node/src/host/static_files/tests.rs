@@ -72,20 +72,20 @@ const BURST: usize = 50;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Takes items until none comes any more; returns their number.
-async fn drained(watch: &mut BoxStream<'static, ()>) -> usize {
+async fn drained(watch: &mut BoxStream<'static, FilesChanged>) -> usize {
     let mut items = 0;
-    while let Ok(Some(())) = tokio::time::timeout(QUIET, watch.next()).await {
+    while let Ok(Some(_)) = tokio::time::timeout(QUIET, watch.next()).await {
         items += 1;
     }
     items
 }
 
 /// The next item; a watch that misses a change fails the test rather than hanging it.
-async fn item(watch: &mut BoxStream<'static, ()>, what: &str) {
+async fn item(watch: &mut BoxStream<'static, FilesChanged>, what: &str) -> FilesChanged {
     tokio::time::timeout(Duration::from_secs(30), watch.next())
         .await
         .unwrap_or_else(|_| panic!("no item after: {what}"))
-        .unwrap_or_else(|| panic!("the watch ended after: {what}"));
+        .unwrap_or_else(|| panic!("the watch ended after: {what}"))
 }
 
 async fn watching_contract(files: Arc<dyn StaticFiles>, disk: &dyn Disk) {
@@ -98,7 +98,15 @@ async fn watching_contract(files: Arc<dyn StaticFiles>, disk: &dyn Disk) {
     disk.write(&dir.join("a.yaml"), b"2");
     item(&mut watch, "new content").await;
     disk.remove(&dir.join("a.yaml"));
-    item(&mut watch, "a removal").await;
+    let removed = |name: &str| FilesChanged { removed: [dir.join(name)].into() };
+    assert_eq!(item(&mut watch, "a removal").await, removed("a.yaml"));
+    // A file that is there again at once was removed all the same.
+    disk.write(&dir.join("a.yaml"), b"1");
+    assert_eq!(item(&mut watch, "its return").await, FilesChanged::default());
+    drained(&mut watch).await;
+    disk.remove(&dir.join("a.yaml"));
+    disk.write(&dir.join("a.yaml"), b"1");
+    assert_eq!(item(&mut watch, "a removal and a return at once").await, removed("a.yaml"));
 
     // A busy machine may have reported one change twice.
     drained(&mut watch).await;

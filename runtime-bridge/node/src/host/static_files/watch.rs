@@ -1,9 +1,11 @@
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -16,6 +18,8 @@ use tokio::sync::mpsc;
 use bridge_io::{Lane, NotRun};
 use bridge_pace::Backoff;
 
+use super::{FilesChanged, MANIFESTS_MAX};
+
 /// Changes within this time after the first one are merged into one item.
 pub(super) const COALESCE: Duration = Duration::from_millis(100);
 /// A pause of this length ends an item earlier, so that a single change is reported soon.
@@ -25,19 +29,28 @@ const BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::fro
 /// an event at the old one (its parent was renamed, a mount was made above), only a comparison notices.
 const SAME_CHECK: Duration = Duration::from_secs(20);
 
-pub(super) fn watch(lane: &Lane, path: PathBuf) -> BoxStream<'static, ()> {
+/// The names that were removed since the last item was taken.
+type Removed = Arc<Mutex<BTreeSet<PathBuf>>>;
+
+pub(super) fn watch(lane: &Lane, path: PathBuf) -> BoxStream<'static, FilesChanged> {
     // Room for one item: several items that wait say no more than one.
     let (tell, told) = mpsc::channel(1);
-    let watching = Watching { lane: lane.clone(), path, tell };
+    let removed = Removed::default();
+    let watching = Watching { lane: lane.clone(), path, tell, removed: removed.clone() };
     // Not awaited: the task ends when the stream, and with it the receiver, is dropped.
     drop(lane.io().spawn(watching.run()));
-    tokio_stream::wrappers::ReceiverStream::new(told).boxed()
+    let changed = move |()| {
+        let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
+        FilesChanged { removed: std::mem::take(&mut *removed) }
+    };
+    tokio_stream::wrappers::ReceiverStream::new(told).map(changed).boxed()
 }
 
 struct Watching {
     lane: Lane,
     path: PathBuf,
     tell: mpsc::Sender<()>,
+    removed: Removed,
 }
 
 /// Why a watch has ended.
@@ -53,8 +66,8 @@ impl Watching {
         let mut wait = BACKOFF.first();
         let mut was_there = true;
         loop {
-            let path = self.path.clone();
-            match self.lane.run(move || arm(&path)).await {
+            let (path, removed) = (self.path.clone(), self.removed.clone());
+            match self.lane.run(move || arm(path, removed)).await {
                 Ok(armed) => {
                     wait = BACKOFF.first();
                     was_there = true;
@@ -141,6 +154,8 @@ struct Armed {
     /// The only file name that counts, when the path is a single file.
     only: Option<OsString>,
     identity: (u64, u64),
+    path: PathBuf,
+    removed: Removed,
 }
 
 /// Device and inode of the watched directory.
@@ -153,7 +168,8 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
     Some((directory.dev(), directory.ino()))
 }
 
-fn arm(path: &Path) -> Result<Armed, NotArmed> {
+fn arm(of: PathBuf, removed: Removed) -> Result<Armed, NotArmed> {
+    let path = of.as_path();
     let is_dir = std::fs::metadata(path).map_err(|_| NotArmed::Failed)?.is_dir();
     let (watched, only) = if is_dir {
         (path, None)
@@ -181,7 +197,7 @@ fn arm(path: &Path) -> Result<Armed, NotArmed> {
     // `AsyncFd::try_new`'s replacement is unsafe for types that change their descriptor, which an `OwnedFd` does not.
     #[allow(deprecated)]
     let inotify = AsyncFd::new(inotify).map_err(|error| warn("register", error.to_string()))?;
-    Ok(Armed { inotify, only, identity })
+    Ok(Armed { inotify, only, identity, path: of, removed })
 }
 
 impl Armed {
@@ -240,6 +256,23 @@ impl Armed {
             Some(only) => only.as_bytes() == name,
             None => !name.starts_with(b"."),
         };
-        if matters { Seen::Change } else { Seen::Nothing }
+        if !matters {
+            return Seen::Nothing;
+        }
+        if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+            self.note_removed(name);
+        }
+        Seen::Change
+    }
+
+    fn note_removed(&self, name: &[u8]) {
+        let path = match self.only {
+            Some(_) => self.path.clone(),
+            None => self.path.join(OsStr::from_bytes(name)),
+        };
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        if removed.len() < MANIFESTS_MAX {
+            removed.insert(path);
+        }
     }
 }
