@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bridge_kube::{ApiError, Delete, MirrorObjects};
+use bridge_kube::{Delete, MirrorObjects};
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
 use pod_rules::origin::stands_for;
