@@ -10,7 +10,6 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, Uri};
-use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -29,6 +28,7 @@ use tower::Service;
 use super::credentials::{Identity, IdentitySource, certificates};
 use super::error::ConnectError;
 use super::kubeconfig::Kubeconfig;
+use super::streams::{Clients, Place, Streamed};
 use bridge_io::Io;
 use bridge_net::names;
 use bridge_net::roots::{self, Places};
@@ -73,7 +73,7 @@ impl Redial for Shared {
     fn redial(&self) {
         let gone = self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(gone) = gone.filter(|_| self.http1_only) {
-            gone.closed.cancel();
+            gone.connector.closed.cancel();
         }
     }
 }
@@ -112,7 +112,7 @@ async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Share
         let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if in_use && let Ok(identity) = shared.identity.identity() {
             // An error with this identity is reported by the next call.
-            let _ = shared.http(&identity);
+            let _ = shared.place(&identity);
         }
     }
 }
@@ -122,8 +122,24 @@ type Http = HyperClient<Connector, Body>;
 /// The connections that were made with one identity.
 struct Connections {
     generation: u64,
-    http: Http,
-    closed: CancellationToken,
+    connector: Connector,
+    clients: Clients<Http>,
+}
+
+impl Connections {
+    fn place(&mut self) -> (Http, Place) {
+        let connector = &self.connector;
+        self.clients.place(|| {
+            HyperClient::builder(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(Duration::from_secs(90))
+                .http2_keep_alive_interval(PING_AFTER)
+                .http2_keep_alive_timeout(PING_DEADLINE)
+                .http2_keep_alive_while_idle(true)
+                .build(connector.clone())
+        })
+    }
 }
 
 struct Shared {
@@ -137,40 +153,34 @@ struct Shared {
 }
 
 impl Shared {
-    fn http(&self, identity: &Identity) -> Result<Http, ConnectError> {
+    /// A place on a connection that is made with this identity.
+    fn place(&self, identity: &Identity) -> Result<(Http, Place), ConnectError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connections) = &*current
+        if let Some(connections) = &mut *current
             && connections.generation == identity.generation
         {
-            return Ok(connections.http.clone());
+            return Ok(connections.place());
         }
-        let closed = CancellationToken::new();
         let connector = Connector {
             tls: self.trust.config(identity, self.http1_only)?,
             name: self.kubeconfig.tls_server_name.clone(),
             io: self.io.clone(),
-            closed: closed.clone(),
+            closed: CancellationToken::new(),
         };
-        let http = HyperClient::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(90))
-            .http2_keep_alive_interval(PING_AFTER)
-            .http2_keep_alive_timeout(PING_DEADLINE)
-            .http2_keep_alive_while_idle(true)
-            .build(connector);
-        let (generation, kept) = (identity.generation, http.clone());
-        if let Some(old) = current.replace(Connections { generation, http: kept, closed }) {
+        let generation = identity.generation;
+        let mut connections = Connections { generation, connector, clients: Clients::new() };
+        let place = connections.place();
+        if let Some(old) = current.replace(connections) {
             tracing::info!(
                 "Certificate rotation detected, shutting down client connections to start using new credentials"
             );
             // Watches would keep the old identity for minutes; other calls may finish first.
             drop(self.io.spawn(async move {
                 tokio::time::sleep(OLD_CONNECTIONS_LIVE).await;
-                old.closed.cancel();
+                old.connector.closed.cancel();
             }));
         }
-        Ok(http)
+        Ok(place)
     }
 }
 
@@ -179,9 +189,9 @@ impl Shared {
 struct ApiService(Arc<Shared>);
 
 impl Service<Request<Body>> for ApiService {
-    type Response = Response<Incoming>;
+    type Response = Response<Streamed>;
     type Error = tower::BoxError;
-    type Future = BoxFuture<'static, Result<Response<Incoming>, tower::BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<Streamed>, tower::BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
@@ -204,8 +214,8 @@ impl Service<Request<Body>> for ApiService {
                 value.set_sensitive(true);
                 request.headers_mut().insert(http::header::AUTHORIZATION, value);
             }
-            let http = shared.http(&identity)?;
-            let answer = http.request(request).await?;
+            let (http, place) = shared.place(&identity)?;
+            let answer = http.request(request).await?.map(|body| Streamed::new(body, place));
             if answer.status() == http::StatusCode::UNAUTHORIZED {
                 shared.identity.refused();
             }

@@ -23,6 +23,7 @@ mod metrics;
 mod object;
 pub mod ports;
 mod request;
+mod streams;
 
 pub use api::{ApiClient, Delete, Patch, Reply, Select};
 pub use connect::{ConnectSettings, connect};

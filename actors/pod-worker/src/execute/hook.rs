@@ -39,7 +39,7 @@ async fn command_in_container(exec: &Executor, hook: &Hook, command: &[String]) 
         // No limit here, as upstream has it: the caller that waits for the hook has one.
         timeout: 0,
     };
-    let answer = exec.deps.exec.exec_sync(request).await;
+    let answer = exec.deps.exec.exec_briefly(request).await;
     let (error, output) = match answer {
         Ok(answer) if answer.exit_code == 0 => return Ok(()),
         Ok(answer) => command_failed(command, answer.exit_code, &answer.stdout, &answer.stderr),

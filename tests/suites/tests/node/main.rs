@@ -32,6 +32,7 @@ mod heartbeat;
 mod hooks;
 mod images;
 mod life;
+mod limits;
 mod listening;
 mod logs;
 mod long_lists;
