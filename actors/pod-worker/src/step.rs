@@ -45,6 +45,10 @@ pub struct ReconcileInput<'a> {
     pub stopped_sandboxes: &'a BTreeSet<Arc<str>>,
     /// The end of the pause after a failure that concerns the whole pod: until then there is no step.
     pub retry_at: Option<Timestamp>,
+    /// The stop of the pod waits for postStart hooks until this moment.
+    pub hooks_until: Option<Timestamp>,
+    /// How much of the grace period that wait has taken, in seconds.
+    pub grace_used: i64,
     /// How many dead instances of each container are kept.
     pub dead_kept: usize,
     /// The present wall time.
@@ -111,7 +115,10 @@ pub fn next(situation: &ReconcileInput<'_>) -> Step {
         (WorkerState::Syncing, Some(pod)) => sync(situation, pod, observed),
         (WorkerState::Syncing, None) => Step::Rest(None),
         (WorkerState::Terminating, pod) => {
-            let grace = lifecycle.grace_seconds().unwrap_or(1);
+            if let Some(until) = situation.hooks_until.filter(|until| *until > situation.now) {
+                return Step::Rest(Some(until));
+            }
+            let grace = lifecycle.grace_seconds().unwrap_or(1).saturating_sub(situation.grace_used);
             let plan = terminate(pod, observed, grace, situation.stopped_sandboxes);
             if plan.is_done() { Step::Stopped } else { Step::Terminate(plan) }
         }
@@ -164,6 +171,8 @@ mod tests {
         health: Option<RuntimeHealth>,
         stopped: BTreeSet<Arc<str>>,
         retry_at: Option<Timestamp>,
+        hooks_until: Option<Timestamp>,
+        grace_used: i64,
     }
 
     impl World {
@@ -178,6 +187,8 @@ mod tests {
                 health: Some(health(true)),
                 stopped: BTreeSet::new(),
                 retry_at: None,
+                hooks_until: None,
+                grace_used: 0,
             }
         }
 
@@ -197,6 +208,8 @@ mod tests {
                 past: &Past::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,
+                hooks_until: self.hooks_until,
+                grace_used: self.grace_used,
                 dead_kept: 1,
                 now: at(1_000),
             })
@@ -283,6 +296,25 @@ mod tests {
         world.lifecycle.end(&Trigger::Orphaned, None);
         let Step::Terminate(plan) = world.next() else { panic!("it is stopped") };
         assert_eq!(plan.kills[0].grace_seconds, 1);
+    }
+
+    #[test]
+    fn a_stop_waits_for_post_start_hooks_and_has_the_rest_of_the_grace() {
+        let mut world = World::new("Always", vec![running("a", 0)]);
+        world.hooks_until = Some(at(1_010));
+        assert!(matches!(world.next(), Step::Sync(_)), "a pod that goes on does not wait");
+        world.lifecycle.end(&Trigger::Deleted, world.pod.as_ref());
+        assert_eq!(world.next(), Step::Rest(Some(at(1_010))));
+        world.hooks_until = Some(at(1_000));
+        world.grace_used = 12;
+        let grace = |world: &World| match world.next() {
+            Step::Terminate(plan) => plan.kills[0].grace_seconds,
+            step => panic!("it is stopped, not {step:?}"),
+        };
+        assert_eq!(grace(&world), 18);
+        world.hooks_until = None;
+        world.grace_used = 30;
+        assert_eq!(grace(&world), 0, "there is no time for a preStop hook");
     }
 
     proptest! {

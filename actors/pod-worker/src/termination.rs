@@ -33,7 +33,8 @@ pub struct Kill {
     pub name: Arc<str>,
     /// The container's kind, for the event's field path.
     pub kind: ContainerKind,
-    /// The grace period in seconds, from now: the wait for other containers is a part of it.
+    /// The grace period in seconds, from now: the wait for other containers is a part of it. Without any left
+    /// there is no preStop hook.
     pub grace_seconds: i64,
     /// Containers of this plan (by ID) that are stopped before this one, unless its grace period ends first.
     pub after: Vec<Arc<str>>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bridge_cri::wire::ExecSyncRequest;
 use bridge_http::probes::HttpProbe;
+use bridge_io::watch;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use tokio::time::{Instant, timeout};
@@ -65,6 +66,7 @@ async fn http(exec: &Executor, request: HttpProbe) -> Result<(), String> {
 /// first was cut short, waits for the same run.
 #[derive(Clone)]
 pub(crate) struct PreStop {
+    begun: watch::Sender<bool>,
     ended: Shared<BoxFuture<'static, ()>>,
     is_sleep: bool,
 }
@@ -79,33 +81,42 @@ impl PreStop {
                 exec.record(texts::failed_pre_stop_hook(), &hook.kind.field_path(&hook.container));
             }
         };
-        Self { ended: ended.boxed().shared(), is_sleep }
+        Self { begun: watch::Sender::new(false), ended: ended.boxed().shared(), is_sleep }
+    }
+
+    /// Carries the hook on from its beginning to its end, whether or not a stop still waits for it. A hook that
+    /// no stop can begin any more ends this, too.
+    pub fn carry_on(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (mut begun, ended) = (self.begun.subscribe(), self.ended.clone());
+        async move {
+            if begun.wait_for(|begun| *begun).await.is_ok() {
+                ended.await;
+            }
+        }
     }
 }
 
 /// The preStop hooks of containers that may be stopped, by the runtime's ID of the container.
 pub(crate) type PreStops = BTreeMap<Arc<str>, PreStop>;
 
-/// Runs a container's preStop hook, if it has one, for at most the grace period. Returns the rest of the
-/// grace period, in seconds.
+/// Runs a container's preStop hook, if it has one, and waits for it for at most the grace period; what becomes
+/// of it after that is told when it ends. Returns the rest of the grace period, in seconds.
 pub(super) async fn pre_stop(
     exec: &Executor,
     hooks: &PreStops,
     id: &str,
     name: &str,
-    field_path: &str,
     grace_seconds: i64,
 ) -> i64 {
     let Some(hook) = hooks.get(id).filter(|_| grace_seconds > 0) else { return grace_seconds };
     let _step = exec.step(format!("PreStop {name}")).await;
     let begun = Instant::now();
+    hook.begun.send_replace(true);
     let patience = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0)).min(LONGEST);
     if timeout(patience, hook.ended.clone()).await.is_err() {
+        tracing::info!(pod = %exec.pod, container = name, grace_seconds, "PreStop hook outlasts the grace period");
         if hook.is_sleep {
             exec.deps.metrics.hook_sleeps_cut.inc();
-        } else {
-            // The stop of the container ends the hook, which counts as a failure.
-            exec.record(texts::failed_pre_stop_hook(), field_path);
         }
     }
     // Whole seconds are subtracted, as upstream does.

@@ -57,7 +57,7 @@ async fn stop_in_turn(
 ) -> Result<(), String> {
     let field_path = kill.kind.field_path(&kill.name);
     exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
-    let grace = pre_stop(exec, hooks, &kill.id, &kill.name, &field_path, kill.grace_seconds).await;
+    let grace = pre_stop(exec, hooks, &kill.id, &kill.name, kill.grace_seconds).await;
     let since = Instant::now();
     let patience = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
     for before in kill.after.iter().filter_map(|id| turns.get(id)) {
@@ -85,7 +85,7 @@ pub(super) async fn stop_one(
 ) -> Result<(), String> {
     let field_path = kill.kind.field_path(&kill.name);
     exec.record(texts::killing(&kill.message).naming(&kill.id, &kill.name), &field_path);
-    let left = pre_stop(exec, hooks, &kill.id, &kill.name, &field_path, grace_seconds).await;
+    let left = pre_stop(exec, hooks, &kill.id, &kill.name, grace_seconds).await;
     stop_container(exec, &kill.id, &kill.name, remaining_seconds(left, 0)).await
 }
 

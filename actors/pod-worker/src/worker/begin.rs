@@ -211,7 +211,7 @@ impl PodWorker {
         self.tell_report(ctx);
         let killed = plan.kill.iter().map(|kill| kill.id.clone());
         let live = runtime.live().map(|container| container.id.clone()).filter(|_| plan.kill_pod);
-        let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec);
+        let pre_stops = self.pre_stops_of(killed.chain(live).collect(), &exec, ctx);
         self.sync_began = Instant::now();
         self.objects_changed = false;
         let anew = plan.reset.iter().map(|reset| reset.name.clone());
@@ -285,7 +285,8 @@ impl PodWorker {
 
     fn terminate(&mut self, plan: TerminationPlan, ctx: &mut Ctx<Self>) {
         let Some(exec) = self.executor() else { return };
-        let hooks = self.pre_stops_of(plan.kills.iter().map(|kill| kill.id.clone()).collect(), &exec);
+        let killed = plan.kills.iter().map(|kill| kill.id.clone());
+        let hooks = self.pre_stops_of(killed.collect(), &exec, ctx);
         let grace = plan.kills.iter().map(|kill| u64::try_from(kill.grace_seconds).unwrap_or(0)).max();
         let within = Duration::from_secs(grace.unwrap_or(0)).saturating_add(LONG);
         let work = stop_all(exec, plan, hooks);

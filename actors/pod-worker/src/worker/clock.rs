@@ -40,7 +40,8 @@ impl PodWorker {
         let failures = self.known.failures.values_mut().map(|failure| &mut failure.retry_at);
         let known = [&mut self.known.pod_retry_at, &mut self.known.prune_retry_at];
         let own = [&mut self.retry_at, &mut self.resync_at];
-        for moment in failures.chain(known.into_iter().chain(own).flatten()) {
+        let hooks = self.hook_wait.iter_mut().map(|wait| &mut wait.until);
+        for moment in failures.chain(known.into_iter().chain(own).flatten()).chain(hooks) {
             // A moment out of range is replaced by now, so that the wait ends.
             *moment = moment.checked_add(by).unwrap_or(now);
         }

@@ -1,23 +1,32 @@
 //! Lifecycle hooks of the worker's containers (row 5.19). The worker waits for a postStart hook apart from
 //! its task, as it does for an image: the hook holds up the containers after its own, and no other step.
 //!
-//! A hook runs at most once for an instance, and it is not recorded that it runs. So a worker or kubelet that
-//! restarts during a hook finds a running container and takes it as started, whatever becomes of the hook.
+//! A postStart hook runs at most once for an instance, and it is not recorded that it runs. So a worker or kubelet
+//! that restarts during a hook finds a running container and takes it as started, whatever becomes of the hook.
 //! Upstream does the same after a restart.
+//!
+//! The stop of a pod waits for the postStart hooks that are under way, so that no preStop hook runs beside one;
+//! upstream's does, too. Upstream waits for ever, this worker for the grace period, of which the wait is a part.
+//!
+//! A preStop hook is an effect of its own beside the stop that begins it: it goes on when the stop waits for it no
+//! longer, and its failure is told when it fails. It ends with its container, or with the worker.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::WaitingReason;
 use messages::runtime::ContainerState;
 use supervision::{Ctx, Effect, EffectId};
+use tokio::time::Instant;
 
 use super::{PodWorker, Timer};
 use crate::execute::{Executor, PreStop, PreStops, StartFailure, run_hook};
 use crate::hooks::Hook;
 use crate::plan::PodPlan;
+use crate::retry::later;
 use crate::spec::PodView;
 use crate::texts;
 
@@ -25,6 +34,13 @@ use crate::texts;
 pub(super) struct Hooking {
     effect: EffectId,
     hook: Hook,
+}
+
+/// The wait of a pod's stop for postStart hooks.
+pub(super) struct HookWait {
+    since: Instant,
+    /// The end of the grace period, at which the hooks are cut off.
+    pub until: Timestamp,
 }
 
 /// The names of the containers that the plan starts and that have a postStart hook.
@@ -87,13 +103,37 @@ impl PodWorker {
         self.remember(&hook.container, StartFailure { waiting, retry_after: Some(Duration::ZERO) });
     }
 
-    /// Cuts off the postStart hooks of a pod that ends, so that they do not hold up the end.
-    pub(super) fn cut_hooks(&mut self, ctx: &mut Ctx<Self>) {
-        for (_, hooking) in std::mem::take(&mut self.hooks) {
+    /// The pod begins to end, or has less time to: from now on the grace period counts, of which the wait for
+    /// postStart hooks is a part.
+    pub(super) fn wait_for_hooks(&mut self) {
+        self.to_be_hooked.clear();
+        self.grace_used = 0;
+        if self.hooks.is_empty() {
+            return;
+        }
+        let grace = u64::try_from(self.lifecycle.grace_seconds().unwrap_or(0)).unwrap_or(0);
+        let over = later(self.now(), Duration::from_secs(grace));
+        let until = self.hook_wait.take().map_or(over, |earlier| earlier.until.min(over));
+        self.hook_wait = Some(HookWait { since: Instant::now(), until });
+    }
+
+    /// Ends that wait when no hook is left, or when the grace period is over: then the hooks are cut off.
+    pub(super) fn see_hook_wait(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(wait) = &self.hook_wait else { return };
+        let is_over = wait.until <= self.now();
+        if !is_over && !self.hooks.is_empty() {
+            return;
+        }
+        // Whole seconds are subtracted, as for a preStop hook.
+        self.grace_used = i64::try_from(wait.since.elapsed().as_secs()).unwrap_or(i64::MAX);
+        self.hook_wait = None;
+        for (name, hooking) in std::mem::take(&mut self.hooks) {
+            tracing::warn!(pod = %self.uid, container = name, "PostStart hook outlasts the grace period");
             ctx.cancel_effect(hooking.effect);
         }
         self.known.hooking.clear();
-        self.to_be_hooked.clear();
+        self.unblocked(ctx);
+        self.tell_report(ctx);
     }
 
     /// Ends the postStart hooks of containers that have exited, by the newest observation.
@@ -130,7 +170,12 @@ impl PodWorker {
 
     /// The preStop hooks of these instances. A hook that has begun already is given again instead of a new
     /// one.
-    pub(super) fn pre_stops_of(&mut self, ids: Vec<Arc<str>>, exec: &Executor) -> PreStops {
+    pub(super) fn pre_stops_of(
+        &mut self,
+        ids: Vec<Arc<str>>,
+        exec: &Executor,
+        ctx: &mut Ctx<Self>,
+    ) -> PreStops {
         let (Some(pod), Some(runtime)) = (self.pod.clone(), self.observed.clone()) else {
             return PreStops::new();
         };
@@ -144,7 +189,10 @@ impl PodWorker {
             }
             let pod_ip = address.or(node).unwrap_or_default();
             if let Some(hook) = Hook::pre_stop(spec, &pod, instance, pod_ip) {
-                self.pre_stops.insert(instance.id.clone(), PreStop::new(exec.clone(), hook));
+                let hook = PreStop::new(exec.clone(), hook);
+                let runs = hook.carry_on();
+                ctx.effect(Effect::lasting("PreStop"), Some(self.uid.clone()), runs, |_, (), _| {});
+                self.pre_stops.insert(instance.id.clone(), hook);
             }
         }
         ids.into_iter().filter_map(|id| self.pre_stops.get(&id).cloned().map(|hook| (id, hook))).collect()

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use self::begin::Task;
 use self::clock::Anchor;
-use self::hooks::Hooking;
+use self::hooks::{HookWait, Hooking};
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
 use crate::execute::{Floors, PreStops, Progress, SandboxMade};
@@ -119,6 +119,10 @@ pub struct PodWorker {
     pulls: BTreeMap<String, EffectId>,
     /// postStart hooks under way, by container name.
     hooks: BTreeMap<String, Hooking>,
+    /// The wait of the pod's stop for them.
+    hook_wait: Option<HookWait>,
+    /// How much of the grace period that wait has taken, in seconds.
+    grace_used: i64,
     /// The containers that the running sync starts and that have a postStart hook.
     to_be_hooked: BTreeSet<String>,
     /// preStop hooks of containers that are stopped, by the runtime's ID.
@@ -185,6 +189,8 @@ impl PodWorker {
             asking: false,
             pulls: BTreeMap::new(),
             hooks: BTreeMap::new(),
+            hook_wait: None,
+            grace_used: 0,
             to_be_hooked: BTreeSet::new(),
             pre_stops: PreStops::new(),
             progress: Progress::default(),
@@ -212,6 +218,7 @@ impl PodWorker {
     fn reconcile(&mut self, ctx: &mut Ctx<Self>) {
         self.follow_clock();
         self.see_deadline(ctx);
+        self.see_hook_wait(ctx);
         if self.task.is_some() {
             return;
         }
@@ -231,6 +238,8 @@ impl PodWorker {
             past: &self.past,
             stopped_sandboxes: &self.stopped_sandboxes,
             retry_at: self.retry_at,
+            hooks_until: self.hook_wait.as_ref().map(|wait| wait.until),
+            grace_used: self.grace_used,
             dead_kept: self.deps.config.dead_kept,
             now: self.now(),
         });
@@ -278,7 +287,9 @@ impl PodWorker {
             ctx.cancel_effect(pull);
         }
         self.known.pulling.clear();
-        self.cut_hooks(ctx);
+        if matches!(change, Change::Began | Change::Shortened) {
+            self.wait_for_hooks();
+        }
         let Some(task) = &self.task else { return };
         let cut = match change {
             Change::Began => task.is_sync(),

@@ -9,6 +9,9 @@ use crate::error::{CriError, CriErrorKind};
 use crate::rpc::Rpc;
 use crate::wire::*;
 
+/// The exit code of a command that SIGKILL has ended.
+const KILLED: i32 = 137;
+
 impl State {
     fn running(&mut self, rpc: Rpc, id: &str) -> Result<(), CriError> {
         if self.container(rpc, id)?.is_running() {
@@ -46,8 +49,18 @@ impl Node {
             );
             return Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, message));
         }
-        tokio::time::sleep(script.takes).await;
-        Ok(ExecSyncResponse { stdout: script.stdout, stderr: script.stderr, exit_code: script.exit_code })
+        // The end of its container ends the command, too.
+        let id = request.container_id;
+        let killed = self.wait_for(|state| {
+            let runs = state.containers.get(&id).is_some_and(|container| container.is_running());
+            (!runs).then_some(())
+        });
+        let exit_code = tokio::select! {
+            biased;
+            () = tokio::time::sleep(script.takes) => script.exit_code,
+            () = killed => KILLED,
+        };
+        Ok(ExecSyncResponse { stdout: script.stdout, stderr: script.stderr, exit_code })
     }
 
     pub(super) async fn exec(self: Arc<Self>, request: ExecRequest) -> Result<ExecResponse, CriError> {

@@ -6,6 +6,7 @@ use bridge_cri::Rpc;
 use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match};
 use bridge_http::probes::{FakeAnswer, Scheme};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use messages::event_recorder::EventObject;
 use messages::facts::Rejection;
 use messages::pod_worker::EvictPod;
 use supervision::Policy;
@@ -57,14 +58,27 @@ fn id(runtime: &FakeRuntime, name: &str) -> String {
     found.expect("it is there").id
 }
 
-/// When the first call of this kind was made for a container.
+/// When the calls of this kind were made for a container.
+fn times(runtime: &FakeRuntime, rpc: Rpc, id: &str) -> Vec<Duration> {
+    let calls = runtime.calls().into_iter().filter(|call| call.rpc == rpc && call.subject == id);
+    calls.map(|call| call.at).collect()
+}
+
+/// When the first of them was made.
 fn first(runtime: &FakeRuntime, rpc: Rpc, id: &str) -> Duration {
-    let calls = runtime.calls();
-    calls.iter().find(|call| call.rpc == rpc && call.subject == id).expect("it was called").at
+    *times(runtime, rpc, id).first().expect("it was called")
 }
 
 async fn saw_event(node: &FakeNode, reason: &str, message: &str) -> bool {
     node.events().await.iter().any(|event| &*event.reason == reason && &*event.message == message)
+}
+
+/// Waits until the first hook of the only pod runs.
+async fn until_hooked(node: &FakeNode, world: &World) {
+    node.until("the hook to run", |pods| {
+        !pods.is_empty() && world.runtime.counts().get(&Rpc::ExecSync) == Some(&1)
+    })
+    .await;
 }
 
 async fn until_ready(node: &FakeNode, name: &str) {
@@ -163,6 +177,147 @@ fn a_worker_that_crashes_while_a_post_start_hook_runs_takes_its_container_as_sta
         until_ready(&node, "p").await;
         assert_eq!(world.runtime.counts()[&Rpc::ExecSync], 1, "it is not run again");
         assert_eq!(world.runtime.counts()[&Rpc::CreateContainer], 2, "nothing was restarted for it");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn the_stop_of_a_pod_waits_for_its_post_start_hooks() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(29);
+        world.runtime.script_exec("warm", takes(20, 0));
+        world.runtime.script_exec("drain", takes(3, 0));
+        let drain = "preStop: {exec: {command: [drain]}}";
+        let both = format!("postStart: {{exec: {{command: [warm]}}}}, {drain}");
+        world.manifest("p.yaml", &pod("p", 60, &[container("z", drain), container("a", &both)]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_hooked(&node, &world).await;
+        let (a, z) = (id(&world.runtime, "a"), id(&world.runtime, "z"));
+        world.remove_manifest("p.yaml");
+        node.until_empty().await;
+        let of_a = times(&world.runtime, Rpc::ExecSync, &a);
+        let [warms, drains] = of_a[..] else { panic!("{of_a:?}") };
+        assert!((20_000..20_500).contains(&(drains - warms).as_millis()), "{of_a:?}");
+        for id in [&a, &z] {
+            let stops = first(&world.runtime, Rpc::StopContainer, id) - warms;
+            assert!((23_000..23_500).contains(&stops.as_millis()), "{stops:?}");
+        }
+        let of_z = times(&world.runtime, Rpc::ExecSync, &z);
+        assert!(of_z.len() == 1 && of_z[0] >= drains, "{of_z:?}");
+        assert!(!saw_event(&node, "FailedPostStartHook", "PostStartHook failed").await);
+        assert!(!saw_event(&node, "FailedPreStopHook", "PreStopHook failed").await);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_post_start_hook_takes_of_the_grace_of_its_pods_stop() {
+    // A hook that ends within the grace, and one that never ends: what is left is two seconds, and none for a
+    // preStop hook.
+    for (warm, total) in [(12, 20_000..22_000), (EVER, 22_000..24_000)] {
+        sandbox(Policy::default(), async |sandbox| {
+            let world = world(30);
+            world.runtime.script_exec("warm", takes(warm, 0));
+            world.runtime.behave(Match::Any, vec![Behaviour::stubborn()]);
+            let hooks = if warm == EVER {
+                "postStart: {exec: {command: [warm]}}, preStop: {exec: {command: [drain]}}"
+            } else {
+                "postStart: {exec: {command: [warm]}}"
+            };
+            world.manifest("p.yaml", &pod("p", 20, &[container("a", hooks)]));
+            let node = FakeNode::start(sandbox, &world, &settings());
+            until_hooked(&node, &world).await;
+            let a = id(&world.runtime, "a");
+            world.remove_manifest("p.yaml");
+            let asked = tokio::time::Instant::now();
+            node.until_empty().await;
+            let took = asked.elapsed().as_millis();
+            assert!(total.contains(&took), "{warm}: {took} ms");
+            assert_eq!(world.runtime.counts()[&Rpc::ExecSync], 1, "{warm}");
+            let stops = first(&world.runtime, Rpc::StopContainer, &a);
+            let waited = stops - first(&world.runtime, Rpc::ExecSync, &a);
+            assert!(waited >= Duration::from_secs(warm.min(20)), "{warm}: {waited:?}");
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn less_grace_takes_effect_while_a_stop_waits_for_a_post_start_hook() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(31);
+        world.runtime.script_exec("warm", takes(EVER, 0));
+        let hook = "postStart: {exec: {command: [warm]}}";
+        world.manifest("p.yaml", &pod("p", 600, &[container("a", hook)]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_hooked(&node, &world).await;
+        let uid = node.statuses().await.into_keys().next().expect("there is one pod");
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert_eq!(world.runtime.counts().get(&Rpc::StopContainer), None);
+        let why = Rejection { reason: "Evicted".into(), message: "low".into() };
+        let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
+        let asked = tokio::time::Instant::now();
+        node.until_empty().await;
+        let took = asked.elapsed().as_millis();
+        assert!((4_000..10_000).contains(&took), "{took} ms");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_worker_that_crashes_while_its_stop_waits_for_a_hook_stops_the_pod() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(32);
+        world.runtime.script_exec("warm", takes(EVER, 0));
+        world.runtime.script_exec("drain", takes(3, 0));
+        let hooks = "postStart: {exec: {command: [warm]}}, preStop: {exec: {command: [drain]}}";
+        world.manifest("p.yaml", &pod("p", 600, &[container("a", hooks)]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_hooked(&node, &world).await;
+        let a = id(&world.runtime, "a");
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(30)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::ExecSync], 1, "it waits");
+        let workers = node.tree.snapshot().await.actors.into_iter().filter(|one| one.kind == "PodWorker");
+        for worker in workers {
+            node.tree.kill(&worker.name).expect("it was just seen");
+        }
+        let asked = tokio::time::Instant::now();
+        node.until_empty().await;
+        assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+        let execs = times(&world.runtime, Rpc::ExecSync, &a);
+        assert_eq!(execs.len(), 2, "each hook has run once: {execs:?}");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_pre_stop_hook_that_outlasts_the_grace_has_failed_only_if_it_fails() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(33);
+        world.runtime.script_exec("well", takes(9, 0));
+        world.runtime.script_exec("badly", takes(9, 3));
+        world.runtime.script_exec("never", takes(EVER, 0));
+        world.runtime.behave(Match::Any, vec![Behaviour::stubborn()]);
+        let names = ["well", "badly", "never"];
+        let hooked = |name: &&str| container(name, &format!("preStop: {{exec: {{command: [{name}]}}}}"));
+        let containers: Vec<String> = names.iter().map(hooked).collect();
+        world.manifest("p.yaml", &pod("p", 8, &containers));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_ready(&node, "p").await;
+        world.remove_manifest("p.yaml");
+        node.until_empty().await;
+        let events = node.events().await;
+        let of = |name: &str| {
+            let path = format!("spec.containers{{{name}}}");
+            let is_of = |object: &EventObject| matches!(object, EventObject::Pod { field_path, .. } if **field_path == *path);
+            let failed = events.iter().filter(|event| &*event.reason == "FailedPreStopHook");
+            failed.filter(|event| is_of(&event.object)).map(|event| event.count).sum::<u32>()
+        };
+        // The end of a container ends the command in it.
+        assert_eq!(names.map(of), [0, 1, 1]);
         node.stop().await;
     });
 }
