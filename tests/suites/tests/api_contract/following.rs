@@ -17,6 +17,7 @@ cases![
     all_is_told_first_and_then_each_change,
     who_no_longer_is_selected_is_gone,
     a_single_object_is_followed_before_it_is_there,
+    more_watches_than_a_connection_takes_hold_up_no_call,
 ];
 
 /// Cases that need a server that breaks on demand: outages of a real one are in `connection`.
@@ -124,6 +125,23 @@ async fn a_single_object_is_followed_before_it_is_there(subject: &Subject) {
     set(subject, "one", "1").await;
     view.until("the one", |view| view.known.contains_key("one")).await;
     assert_eq!(view.known.len(), 1);
+}
+
+async fn more_watches_than_a_connection_takes_hold_up_no_call(subject: &Subject) {
+    const WATCHES: usize = 1100;
+    let follow = |n: usize| {
+        View::<ConfigMap>::new(subject.api.follow(Select::named(subject.ns(), &format!("one{n}"))))
+    };
+    let mut views: Vec<_> = (0..WATCHES).map(follow).collect();
+    let lists = views.iter_mut().map(|view| view.until("an empty list", |view| view.lists == 1));
+    futures::future::join_all(lists).await;
+    let first = views.first_mut().expect("one");
+    set(subject, "one0", "1").await;
+    first.until("the first", |view| data(view, "one0").is_some()).await;
+    let (number, last) = (WATCHES - 1, views.last_mut().expect("one"));
+    set(subject, &format!("one{number}"), "1").await;
+    last.until("the last", |view| data(view, &format!("one{number}")).is_some()).await;
+    assert!(views.iter().all(|view| view.lists == 1 && view.troubles.is_empty()), "none was cut");
 }
 
 async fn broken_watches_lose_nothing(subject: &Subject) {
