@@ -15,16 +15,16 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
 use pod_set::{Looks, PodSet, Taken};
-use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
-use crate::execute::{self, Backends, Collected, KnownPods};
-use crate::plan::{GcPolicy, dead_of_all, garbage};
+use crate::execute::{self, Backends, LogsFound, Removed};
+use crate::plan::{Garbage, GcPolicy, dead_of_all, garbage};
+use crate::removals::Removals;
 
 /// Upstream's period of collections (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
-/// How long a collection may take: there may be many and large files, and each call to the runtime has a deadline of
-/// its own.
-const LONG: Duration = Duration::from_secs(3600);
+/// The longest wait of an ask for the removal of all dead containers: what still hangs then is not waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// GarbageCollector's settings, effects and addresses.
 #[derive(Clone)]
@@ -52,6 +52,8 @@ pub struct GarbageCollectorDeps {
 pub enum Timer {
     /// Collect garbage.
     Collect,
+    /// The asks for the removal of all dead containers have waited long enough.
+    Patience,
 }
 
 /// GarbageCollector: removes containers, sandboxes and logs that no pod needs.
@@ -61,13 +63,15 @@ pub struct GarbageCollector {
     observed: BTreeMap<PodUid, Arc<RuntimePod>>,
     looks: Looks,
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
-    collecting: bool,
-    /// Whether another collection was wanted while one is under way.
-    again: bool,
-    /// Asks for the removal of all dead containers, which the next collection answers.
+    removals: Removals,
+    /// Whether logs are being looked at.
+    looking: bool,
+    /// Asks for the removal of all dead containers.
     waiting: Vec<Reply<()>>,
-    /// Such asks that the collection under way answers.
-    served: Vec<Reply<()>>,
+    /// The pods that such asks wait for.
+    awaited: BTreeSet<PodUid>,
+    /// What has failed since it was told last.
+    errors: Vec<String>,
     removed: u64,
     problem: Option<String>,
 }
@@ -81,10 +85,11 @@ impl GarbageCollector {
             observed: BTreeMap::new(),
             looks: Looks::default(),
             reports: BTreeMap::new(),
-            collecting: false,
-            again: false,
+            removals: Removals::default(),
+            looking: false,
             waiting: Vec::new(),
-            served: Vec::new(),
+            awaited: BTreeSet::new(),
+            errors: Vec::new(),
             removed: 0,
             problem: None,
         }
@@ -92,54 +97,105 @@ impl GarbageCollector {
 
     fn collect(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Collect, PERIOD);
+        if !self.errors.is_empty() {
+            self.tell_problem();
+        }
         if !self.desired.is_complete() {
             // Without the whole set of desired pods anything may still be needed.
-            self.waiting.drain(..).for_each(|reply| reply.send(()));
-            return;
+            return self.answer(ctx);
         }
-        if self.collecting {
-            self.again = true;
-            return;
-        }
-        self.collecting = true;
-        self.served = std::mem::take(&mut self.waiting);
-        let all = !self.served.is_empty();
         let now = self.deps.clock.now();
         // Nothing of a quarantined pod is removed.
         let mut observed = self.observed.clone();
         observed.retain(|uid, _| !ctx.is_quarantined(uid));
-        let garbage = match all {
-            true => dead_of_all(&observed, &self.reports, now),
-            false => garbage(&observed, &self.reports, &self.deps.policy, now),
+        let garbage = match self.waiting.is_empty() {
+            true => garbage(&observed, &self.reports, &self.deps.policy, now),
+            false => dead_of_all(&observed, &self.reports, now),
         };
-        let all = self.observed.values().flat_map(|pod| &pod.containers);
-        let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
-        let known = KnownPods { pods: self.known(), containers: alive.collect() };
-        let work = execute::collect(self.deps.backends.clone(), garbage, known);
-        ctx.effect(Effect::within("collect", LONG), None, work, Self::collected);
+        if !self.looking {
+            self.looking = true;
+            let all = self.observed.values().flat_map(|pod| &pod.containers);
+            let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
+            let work = execute::look_at_logs(self.deps.backends.dirs.clone(), alive.collect());
+            ctx.effect("look at logs", None, work, Self::looked);
+        }
+        self.removals.forget_found();
+        self.found(garbage, ctx);
     }
 
-    fn collected(&mut self, collected: Collected, ctx: &mut Ctx<Self>) {
-        self.collecting = false;
-        self.removed += collected.removed;
-        self.problem = collected.problem();
-        if let Some(problem) = &self.problem {
-            // A full recorder counts what it drops.
-            self.deps.events.tell_or_count(RecordEvent {
-                object: EventObject::Node,
-                event_type: EventType::Warning,
-                reason: Arc::from("ContainerGCFailed"),
-                message: Arc::from(problem.as_str()),
+    fn found(&mut self, garbage: Garbage, ctx: &mut Ctx<Self>) {
+        let pods = garbage.of_pods();
+        if !self.waiting.is_empty() {
+            self.awaited.extend(pods.keys().cloned());
+        }
+        self.removals.found(pods);
+        self.remove_next(ctx);
+    }
+
+    fn looked(&mut self, logs: LogsFound, ctx: &mut Ctx<Self>) {
+        self.looking = false;
+        self.removed += logs.links;
+        self.errors.extend(logs.errors);
+        let known = self.known();
+        let gone = logs.dirs.into_iter().filter(|dir| !known.contains(&PodUid::new(&dir.uid)));
+        self.found(Garbage { log_dirs: gone.collect(), ..Garbage::default() }, ctx);
+    }
+
+    /// Begins the removals for which there is a place, and tells and answers what is over.
+    fn remove_next(&mut self, ctx: &mut Ctx<Self>) {
+        while let Some((uid, garbage)) = self.removals.next() {
+            if garbage == Garbage::default() || ctx.is_quarantined(&uid) {
+                self.over(&uid);
+                continue;
+            }
+            let work = execute::remove(self.deps.backends.clone(), uid.clone(), garbage);
+            let of = uid.clone();
+            ctx.effect("remove garbage", Some(uid), work, move |actor, removed, ctx| {
+                actor.ended(&of, removed, ctx);
             });
         }
-        for uid in collected.touched {
+        if self.removals.is_idle() && !self.looking {
+            self.tell_problem();
+        }
+        if self.awaited.is_empty() && !self.looking {
+            self.answer(ctx);
+        }
+    }
+
+    fn ended(&mut self, uid: &PodUid, removed: Removed, ctx: &mut Ctx<Self>) {
+        self.over(uid);
+        self.removed += removed.count;
+        self.errors.extend(removed.errors);
+        if removed.touched {
             // No actor waits for this look. If the message is refused, the next relist shows the same.
-            self.deps.touched.tell_level(PodTouched { uid, token: 0 });
+            self.deps.touched.tell_level(PodTouched { uid: uid.clone(), token: 0 });
         }
-        self.served.drain(..).for_each(|reply| reply.send(()));
-        if std::mem::take(&mut self.again) {
-            self.collect(ctx);
+        self.remove_next(ctx);
+    }
+
+    fn over(&mut self, uid: &PodUid) {
+        if !self.removals.ended(uid) {
+            self.awaited.remove(uid);
         }
+    }
+
+    fn answer(&mut self, ctx: &mut Ctx<Self>) {
+        ctx.cancel_timer(&Timer::Patience);
+        self.awaited.clear();
+        self.waiting.drain(..).for_each(|reply| reply.send(()));
+    }
+
+    /// Tells what has failed since it was told last: once when all removals have ended, or when the next collection begins.
+    fn tell_problem(&mut self) {
+        self.problem = execute::problem(&std::mem::take(&mut self.errors));
+        let Some(problem) = &self.problem else { return };
+        // A full recorder counts what it drops.
+        self.deps.events.tell_or_count(RecordEvent {
+            object: EventObject::Node,
+            event_type: EventType::Warning,
+            reason: Arc::from("ContainerGCFailed"),
+            message: Arc::from(problem.as_str()),
+        });
     }
 
     /// The pods whose logs may still be wanted.
@@ -167,6 +223,7 @@ impl Subsystem for GarbageCollector {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Collect => self.collect(ctx),
+            Timer::Patience => self.answer(ctx),
         }
     }
 
@@ -174,7 +231,8 @@ impl Subsystem for GarbageCollector {
         serde_json::json!({
             "removed": self.removed,
             "pods": self.observed.len(),
-            "collecting": self.collecting,
+            "podsWaiting": self.removals.counts().0,
+            "podsUnderWay": self.removals.counts().1,
             "problem": self.problem,
         })
     }
@@ -224,6 +282,7 @@ impl Handler<RemoveDeadContainers> for GarbageCollector {
     fn handle(&mut self, _: RemoveDeadContainers, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         self.waiting.push(reply);
+        ctx.set_timer(Timer::Patience, PATIENCE);
         self.collect(ctx);
         later
     }

@@ -4,12 +4,14 @@
 //! Receives: DesiredPodsChanged, PodObserved, WorkerReported, CollectNow, RemoveDeadContainers.
 //! Sends: ResendDesired, ResendObserved, ResendReports, PodTouched, RecordEvent (ContainerGCFailed).
 //! State (rebuilt from): desired pods, observed pods and reports (resends are asked for).
+//! A removal of one pod's garbage that hangs holds up that pod's alone; places for removals are shared by namespaces.
 //! On crash: nothing is collected until all sources have been heard again.
 //! Never does: touches a pod that its worker is ending, or the newest instance of a running pod's container.
 
 mod actor;
 mod execute;
 mod plan;
+mod removals;
 
 pub use actor::{GarbageCollector, GarbageCollectorDeps, Timer};
 pub use execute::Backends;

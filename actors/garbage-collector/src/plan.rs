@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_node::host::PodLogDir;
 use jiff::Timestamp;
 use messages::facts::{WorkerReport, WorkerState};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
@@ -46,7 +47,7 @@ pub struct DeadContainer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadSandbox {
     /// Its pod.
-    pub pod: PodUid,
+    pub pod: PodRef,
     /// The runtime's ID.
     pub id: Arc<str>,
 }
@@ -58,6 +59,32 @@ pub struct Garbage {
     pub containers: Vec<DeadContainer>,
     /// Sandboxes: dead, and empty once the containers above are gone.
     pub sandboxes: Vec<DeadSandbox>,
+    /// Directories of logs of pods that are gone.
+    pub log_dirs: Vec<PodLogDir>,
+}
+
+/// What is to be removed of each pod, with the pod's namespace.
+pub type GarbageOfPods = BTreeMap<PodUid, (Arc<str>, Garbage)>;
+
+impl Garbage {
+    /// The same, pod by pod.
+    pub fn of_pods(self) -> GarbageOfPods {
+        fn of<'a>(pods: &'a mut GarbageOfPods, uid: &PodUid, namespace: &str) -> &'a mut Garbage {
+            let new = || (Arc::from(namespace), Garbage::default());
+            &mut pods.entry(uid.clone()).or_insert_with(new).1
+        }
+        let mut pods = GarbageOfPods::new();
+        for one in self.containers {
+            of(&mut pods, &one.pod.uid, &one.pod.namespace).containers.push(one.clone());
+        }
+        for one in self.sandboxes {
+            of(&mut pods, &one.pod.uid, &one.pod.namespace).sandboxes.push(one.clone());
+        }
+        for one in self.log_dirs {
+            of(&mut pods, &PodUid::new(&one.uid), &one.namespace).log_dirs.push(one.clone());
+        }
+        pods
+    }
 }
 
 /// The state of a pod's worker, as far as garbage depends on it.
@@ -206,12 +233,12 @@ fn hold_node_to(max: usize, mut units: Units<'_>, garbage: &mut Garbage) {
 fn sandboxes(pods: &[(&PodUid, &RuntimePod, WorkerStanding)], removed: &[DeadContainer]) -> Vec<DeadSandbox> {
     let removed: BTreeSet<&str> = removed.iter().map(|container| &*container.id).collect();
     let mut sandboxes = Vec::new();
-    for (uid, pod, standing) in pods {
+    for (_, pod, standing) in pods {
         let left = pod.containers.iter().filter(|container| !removed.contains(&*container.id));
         let used: BTreeSet<&str> = left.map(|container| &*container.sandbox_id).collect();
         let kept = usize::from(*standing != WorkerStanding::Gone);
         let superseded = pod.sandboxes.iter().skip(kept).filter(|s| !s.ready && !used.contains(&*s.id));
-        sandboxes.extend(superseded.map(|s| DeadSandbox { pod: (*uid).clone(), id: s.id.clone() }));
+        sandboxes.extend(superseded.map(|s| DeadSandbox { pod: pod.pod.clone(), id: s.id.clone() }));
     }
     sandboxes
 }

@@ -2,14 +2,16 @@
 //! fakes.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_cri::fake::Fault;
-use bridge_cri::{CriErrorKind, Rpc};
+use bridge_cri::{CriErrorKind, PodRemoval, Reply, Rpc};
+use futures::FutureExt;
 use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::event_recorder::RecordEvent;
-use messages::facts::{PodObserved, WorkerReported, WorkerState};
+use messages::facts::{DesiredPod, PodObserved, WorkerReported, WorkerState};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
@@ -58,11 +60,61 @@ impl Neighbours {
     }
 }
 
+/// A runtime in which the removal of some pods' containers never ends; it notes how often each was begun.
+struct Hangs {
+    pods: Vec<String>,
+    begun: Mutex<BTreeMap<String, u32>>,
+    rest: Arc<dyn PodRemoval>,
+}
+
+impl Hangs {
+    fn new(stage: &Stage<'_>, pods: &[Arc<DesiredPod>]) -> Arc<Self> {
+        let pods = pods.iter().map(|pod| pod.pod_ref.uid.to_string()).collect();
+        Arc::new(Self { pods, begun: Mutex::default(), rest: stage.fakes.operations.clone() })
+    }
+
+    fn start(self: &Arc<Self>, near: &Neighbours, stage: &Stage<'_>) -> Supervised<GarbageCollector> {
+        let mut deps = near.deps(stage);
+        deps.backends.pods = self.clone();
+        stage.start(deps, GarbageCollector::new)
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.lock().unwrap().len()
+    }
+}
+
+impl PodRemoval for Hangs {
+    fn stop_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
+        self.rest.stop_pod_sandbox(pod_uid, sandbox_id)
+    }
+
+    fn remove_pod_sandbox(&self, pod_uid: &str, sandbox_id: &str) -> Reply<()> {
+        self.rest.remove_pod_sandbox(pod_uid, sandbox_id)
+    }
+
+    fn stop_container(&self, pod_uid: &str, container_id: &str, grace_s: i64) -> Reply<()> {
+        self.rest.stop_container(pod_uid, container_id, grace_s)
+    }
+
+    fn remove_container(&self, pod_uid: &str, container_id: &str) -> Reply<()> {
+        if !self.pods.iter().any(|pod| pod == pod_uid) {
+            return self.rest.remove_container(pod_uid, container_id);
+        }
+        *self.begun.lock().unwrap().entry(pod_uid.to_owned()).or_default() += 1;
+        std::future::pending().boxed()
+    }
+}
+
 /// A pod of the runtime that has ended.
 async fn ended(stage: &Stage<'_>) -> PodObserved {
-    let ran = stage.fakes.run(&pod(0)).await;
+    ended_pod(stage, &pod(0)).await
+}
+
+async fn ended_pod(stage: &Stage<'_>, pod: &DesiredPod) -> PodObserved {
+    let ran = stage.fakes.run(pod).await;
     stage.fakes.runtime.kill_sandbox(&ran.sandbox);
-    let mut seen = observed(&pod(0), 1);
+    let mut seen = observed(pod, 1);
     let state = Arc::make_mut(&mut seen.state);
     (state.sandboxes[0].id, state.sandboxes[0].ready) = (Arc::from(ran.sandbox), false);
     let container = &mut state.containers[0];
@@ -175,5 +227,68 @@ fn a_runtime_that_fails_is_told_of_and_asked_again_a_minute_later() {
         assert_eq!((stage.fakes.runtime.sandboxes().len(), near.touched.count()), (1, 0), "it is not empty");
         stage.until("it to go", || is_empty(stage)).await;
         assert_eq!(near.events.count(), 1);
+    });
+}
+
+/// Tells of a pod that has ended and was deleted.
+async fn tell_gone(stage: &Stage<'_>, actor: &Supervised<GarbageCollector>, pod: &DesiredPod) {
+    actor.address().tell(ended_pod(stage, pod).await).unwrap();
+    actor.address().tell(reported(pod, WorkerState::Terminated, true)).unwrap();
+}
+
+#[test]
+fn a_removal_that_hangs_holds_up_its_own_pod_alone() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let hangs = Hangs::new(stage, &[pod(0)]);
+        let actor = hangs.start(&near, stage);
+        actor.address().tell(desired(10)).unwrap();
+        tell_gone(stage, &actor, &pod(0)).await;
+        tell_gone(stage, &actor, &pod(1)).await;
+        let left = |pods: usize| {
+            stage.fakes.runtime.containers().len() == pods && stage.fakes.runtime.sandboxes().len() == pods
+        };
+        actor.address().tell(CollectNow).unwrap();
+        stage.until("the other to go", || left(1)).await;
+        assert_eq!(hangs.begun(), 1);
+        for number in 2..8 {
+            tell_gone(stage, &actor, &pod(number)).await;
+            stage.pass(61 * SECOND).await;
+            assert!(left(1), "pod {number} goes in the next collection");
+        }
+        let told: Vec<_> = near.events.take().into_iter().map(|event| event.message.to_string()).collect();
+        let late = format!("garbage of pod {}: not removed within 150s", pod(0).pod_ref.uid);
+        assert_eq!(told, [late.clone(), late], "once for each time");
+        assert_eq!(hangs.begun.lock().unwrap().values().collect::<Vec<_>>(), [&3]);
+        // What hangs is not waited for, either.
+        tell_gone(stage, &actor, &pod(8)).await;
+        ask(&actor, RemoveDeadContainers, 31 * SECOND).await.unwrap();
+        assert!(left(1));
+    });
+}
+
+#[test]
+fn removals_that_hang_leave_half_of_the_places_to_other_namespaces() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let crowd: Vec<_> = (0..30).map(pod).collect();
+        let hangs = Hangs::new(stage, &crowd);
+        let actor = hangs.start(&near, stage);
+        actor.address().tell(desired(50)).unwrap();
+        for one in &crowd {
+            tell_gone(stage, &actor, one).await;
+        }
+        actor.address().tell(CollectNow).unwrap();
+        stage.until("the crowd to begin", || hangs.begun() == 4).await;
+        for number in 40..50 {
+            let mut quiet = (*pod(number)).clone();
+            quiet.pod_ref.namespace = Arc::from("quiet");
+            tell_gone(stage, &actor, &quiet).await;
+        }
+        actor.address().tell(CollectNow).unwrap();
+        stage.pass(SECOND).await;
+        assert_eq!((stage.fakes.runtime.containers().len(), hangs.begun()), (30, 4));
+        stage.pass(160 * SECOND).await;
+        assert_eq!(hangs.begun(), 8, "others of the crowd have their turn");
     });
 }

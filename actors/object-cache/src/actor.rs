@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiError, Follow, Followed, Object, PodObjects, Said, Select};
+use bridge_kube::{ApiError, Follow, Followed, Object, PodObjects, Read, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
 use messages::object_cache::{
-    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
+    GetConfigMap, GetRuntimeClass, GetSecret, GetToken, ObjectError, PodObjectsChanged, Token,
 };
 use messages::pod_manager::ResendDesired;
 use pod_set::{PodSet, Taken};
@@ -22,7 +22,12 @@ use tokio::time::Instant;
 
 use crate::object_store::{Kind, Lookup, Name, ObjectStore};
 use crate::references::{self, References};
+use crate::shares::{ObjectKey, Place, ReadLines, Watches};
 use crate::tokens::{Issued, TokenKey};
+
+mod services;
+
+use services::AllServices;
 
 /// Longest wait for an object that has not been read yet.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,7 +37,6 @@ const SWEEP: Duration = Duration::from_secs(60);
 const WAITING_MAX: usize = 256;
 
 type ObjectAnswer<T> = Result<T, ObjectError>;
-type Services = Arc<[Arc<Service>]>;
 type StoreOf<K> = ObjectStore<K, EffectId, Reply<ObjectAnswer<Arc<K>>>>;
 
 /// ObjectCache's effects and addresses.
@@ -121,34 +125,6 @@ impl CachedKind for RuntimeClass {
     }
 }
 
-/// The services of the cluster.
-#[derive(Default)]
-struct AllServices {
-    /// `None` until they have been read once.
-    known: Option<BTreeMap<Name, Arc<Service>>>,
-    /// The same, as it is handed out: made when it is asked for after a change.
-    shown: Option<Services>,
-    /// Those of the list that comes next that cannot be read.
-    unreadable: BTreeSet<Name>,
-    waiting: Vec<Reply<ObjectAnswer<Services>>>,
-}
-
-impl AllServices {
-    /// The services, once they have been read.
-    fn shown(&mut self) -> Option<Services> {
-        let known = self.known.as_ref()?;
-        Some(self.shown.get_or_insert_with(|| known.values().cloned().collect()).clone())
-    }
-
-    /// The whole list. Of services that cannot be read what was known goes on.
-    fn all(&mut self, listed: impl Iterator<Item = (Name, Arc<Service>)>) {
-        let before = self.known.take().unwrap_or_default();
-        let unreadable = std::mem::take(&mut self.unreadable);
-        let kept = before.into_iter().filter(|(name, _)| unreadable.contains(name));
-        self.known = Some(kept.chain(listed).collect());
-    }
-}
-
 /// Tokens under one key.
 #[derive(Default)]
 struct Tokens {
@@ -164,6 +140,9 @@ pub struct ObjectCache {
     secrets: StoreOf<Secret>,
     config_maps: StoreOf<ConfigMap>,
     runtime_classes: StoreOf<RuntimeClass>,
+    watches: Watches,
+    /// The objects that are not watched and that asks wait for.
+    reads: ReadLines,
     services: AllServices,
     tokens: BTreeMap<TokenKey, Tokens>,
     desired: PodSet<Arc<DesiredPod>>,
@@ -180,6 +159,8 @@ impl ObjectCache {
             secrets: ObjectStore::new(Kind::Secret),
             config_maps: ObjectStore::new(Kind::ConfigMap),
             runtime_classes: ObjectStore::new(Kind::RuntimeClass),
+            watches: Watches::default(),
+            reads: ReadLines::default(),
             services: AllServices::default(),
             tokens: BTreeMap::new(),
             desired: PodSet::default(),
@@ -199,27 +180,107 @@ impl ObjectCache {
             Lookup::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
             Lookup::Waits(false) => {}
         }
-        if K::object_store(self).needs_watch(&name) {
-            let namespace = Some(&*name.0).filter(|namespace| !namespace.is_empty());
-            let stream = Follow::<K>::follow(&*api, Select::named(namespace, &name.1));
-            let (of_news, of_end) = (name.clone(), name.clone());
-            let watch = ctx.stream(
-                K::FOLLOW,
-                stream,
-                move |actor: &mut Self, news, ctx| actor.heard::<K>(&of_news, news, ctx),
-                move |actor, _| K::object_store(actor).set_watch(&of_end, None),
-            );
-            K::object_store(self).set_watch(&name, Some(watch));
+        let object = (K::KIND, name);
+        if K::object_store(self).needs_watch(&object.1) {
+            match self.watches.take(&object) {
+                Place::Free => self.watch::<K>(&*api, &object.1, ctx),
+                Place::InsteadOf(other) => {
+                    match other.0 {
+                        Kind::Secret => self.unwatch::<Secret>(&other, ctx),
+                        Kind::ConfigMap => self.unwatch::<ConfigMap>(&other, ctx),
+                        Kind::RuntimeClass => self.unwatch::<RuntimeClass>(&other, ctx),
+                    }
+                    self.watch::<K>(&*api, &object.1, ctx);
+                }
+                Place::None => {}
+            }
         }
+        self.read_if_awaited::<K>(&object, ctx);
+    }
+
+    fn watch<K: CachedKind>(&mut self, api: &dyn PodObjects, name: &Name, ctx: &mut Ctx<Self>)
+    where
+        dyn PodObjects: Follow<K>,
+    {
+        let stream = Follow::<K>::follow(api, Select::named(namespace(name), &name.1));
+        let (of_news, of_end) = (name.clone(), (K::KIND, name.clone()));
+        let watch = ctx.stream(
+            K::FOLLOW,
+            stream,
+            move |actor: &mut Self, news, ctx| actor.heard::<K>(&of_news, news, ctx),
+            move |actor, ctx| actor.unwatch::<K>(&of_end, ctx),
+        );
+        K::object_store(self).set_watch(name, watch);
+    }
+
+    fn unwatch<K: CachedKind>(&mut self, object: &ObjectKey, ctx: &mut Ctx<Self>) {
+        let now = self.origin.elapsed();
+        self.watches.give_back(object);
+        if let Some(watch) = K::object_store(self).take_watch(&object.1, now) {
+            ctx.cancel_effect(watch);
+        }
+        self.read_if_awaited::<K>(object, ctx);
+    }
+
+    fn read_if_awaited<K: CachedKind>(&mut self, object: &ObjectKey, ctx: &mut Ctx<Self>) {
+        if K::object_store(self).begin_read(&object.1) {
+            self.reads.push(object.clone());
+            self.read_next(&object.1.0, ctx);
+        }
+    }
+
+    /// Begins the reads of a namespace that may begin.
+    fn read_next(&mut self, namespace: &Arc<str>, ctx: &mut Ctx<Self>) {
+        while let Some((kind, name)) = self.reads.next(namespace) {
+            match kind {
+                Kind::Secret => self.read::<Secret>(name, ctx),
+                Kind::ConfigMap => self.read::<ConfigMap>(name, ctx),
+                Kind::RuntimeClass => self.read::<RuntimeClass>(name, ctx),
+            }
+        }
+    }
+
+    fn read<K: CachedKind>(&mut self, name: Name, ctx: &mut Ctx<Self>)
+    where
+        dyn PodObjects: Read<K>,
+    {
+        let Some(api) = self.deps.api.clone().filter(|_| K::object_store(self).is_reading(&name)) else {
+            return self.reads.ended(&name.0);
+        };
+        let read = Read::<K>::read(&*api, namespace(&name), &name.1);
+        ctx.effect("read an object", None, read, move |actor: &mut Self, answer, ctx| {
+            actor.was_read::<K>(&name, answer, ctx);
+        });
+    }
+
+    fn was_read<K: CachedKind>(&mut self, name: &Name, answer: Result<K, ApiError>, ctx: &mut Ctx<Self>) {
+        let now = self.origin.elapsed();
+        self.reads.ended(&name.0);
+        let read = match answer {
+            Ok(object) => Some(vec![object]),
+            Err(error) if error.is_not_found() => Some(Vec::new()),
+            Err(error) => {
+                may_be_outdated(K::KIND, name, &error);
+                None
+            }
+        };
+        let is_news = K::object_store(self).end_read(name, now, read.is_some());
+        match read {
+            Some(all) if is_news => self.heard::<K>(name, Followed::All(all), ctx),
+            Some(_) => {}
+            None => self.give_up::<K>(name),
+        }
+        self.read_next(&name.0, ctx);
     }
 
     fn heard<K: CachedKind>(&mut self, name: &Name, news: Followed<K>, ctx: &mut Ctx<Self>) {
         if let Followed::Trouble(error) = &news {
-            tracing::warn!(%error, namespace = &*name.0, name = &*name.1, "{} may be out of date", K::KIND.word());
+            may_be_outdated(K::KIND, name, error);
         }
         let heard = K::object_store(self).heard(name, news, K::never_changes, K::says_the_same);
         if let Some(watch) = heard.unneeded {
             ctx.cancel_effect(watch);
+            self.watches.give_back(&(K::KIND, name.clone()));
         }
         if let Some((waiting, answer)) = heard.answers {
             ctx.cancel_timer(&Timer::Patience(K::KIND, name.clone()));
@@ -248,57 +309,8 @@ impl ObjectCache {
     }
 
     fn give_up<K: CachedKind>(&mut self, name: &Name) {
-        for reply in K::object_store(self).give_up(name) {
-            reply.send(Err(K::KIND.not_synced()));
-        }
-    }
-
-    fn follow_services(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(api) = &self.deps.api else { return };
-        let stream = Follow::<Service>::follow(&**api, Select::default());
-        ctx.stream("follow services", stream, Self::heard_services, |_, _| {});
-    }
-
-    fn heard_services(&mut self, news: Followed<Service>, ctx: &mut Ctx<Self>) {
-        let name = |service: &Service| {
-            let text = |field: &Option<String>| Arc::from(field.as_deref().unwrap_or_default());
-            (text(&service.metadata.namespace), text(&service.metadata.name))
-        };
-        match news {
-            Followed::All(all) => {
-                self.services.all(all.into_iter().map(|service| (name(&service), Arc::new(service))));
-            }
-            Followed::Changed(service) => {
-                let known = self.services.known.get_or_insert_default();
-                known.insert(name(&service), Arc::new(service));
-            }
-            Followed::Gone(service) => {
-                self.services.known.get_or_insert_default().remove(&name(&service));
-            }
-            Followed::Unreadable(one) if one.said == Said::Gone => {
-                let known = self.services.known.get_or_insert_default();
-                known.remove(&(Arc::from(one.namespace), Arc::from(one.name)));
-            }
-            Followed::Unreadable(one) if one.said == Said::Listed => {
-                self.services.unreadable.insert((Arc::from(one.namespace), Arc::from(one.name)));
-                return;
-            }
-            Followed::Unreadable(_) => return,
-            Followed::Trouble(error) => {
-                return tracing::warn!(%error, "Services may be out of date");
-            }
-        }
-        self.services.shown = None;
-        ctx.cancel_timer(&Timer::Services);
-        for reply in std::mem::take(&mut self.services.waiting) {
-            reply.send(self.services.shown().ok_or_else(services_not_read));
-        }
-    }
-
-    fn services_not_read(&mut self) {
-        for reply in std::mem::take(&mut self.services.waiting) {
-            reply.send(Err(services_not_read()));
-        }
+        let (waiting, answer) = K::object_store(self).give_up(name);
+        waiting.into_iter().for_each(|reply| reply.send(answer.clone()));
     }
 
     fn request_token(&mut self, ask: &GetToken, reply: Reply<ObjectAnswer<Token>>, ctx: &mut Ctx<Self>) {
@@ -362,10 +374,17 @@ impl ObjectCache {
         let of = |kind: Kind| -> BTreeSet<&Name> {
             references.objects().filter(|(one, _)| *one == kind).map(|(_, name)| name).collect()
         };
-        let mut closed = self.secrets.sweep(&of(Kind::Secret), now);
-        closed.extend(self.config_maps.sweep(&of(Kind::ConfigMap), now));
-        closed.extend(self.runtime_classes.sweep(&of(Kind::RuntimeClass), now));
-        closed.into_iter().for_each(|watch| ctx.cancel_effect(watch));
+        let closed = [
+            (Kind::Secret, self.secrets.sweep(&of(Kind::Secret), now)),
+            (Kind::ConfigMap, self.config_maps.sweep(&of(Kind::ConfigMap), now)),
+            (Kind::RuntimeClass, self.runtime_classes.sweep(&of(Kind::RuntimeClass), now)),
+        ];
+        for (kind, (name, watch)) in
+            closed.into_iter().flat_map(|(kind, closed)| closed.into_iter().map(move |one| (kind, one)))
+        {
+            ctx.cancel_effect(watch);
+            self.watches.give_back(&(kind, name));
+        }
         let pods = &self.desired;
         self.tokens.retain(|key, tokens| {
             let held = tokens.issued.as_ref().is_some_and(|issued| !issued.has_expired(wall));
@@ -374,16 +393,21 @@ impl ObjectCache {
     }
 }
 
+/// The namespace of an object, if its kind has namespaces.
+fn namespace(name: &Name) -> Option<&str> {
+    Some(&*name.0).filter(|namespace| !namespace.is_empty())
+}
+
+fn may_be_outdated(kind: Kind, name: &Name, error: &ApiError) {
+    tracing::warn!(%error, namespace = &*name.0, name = &*name.1, "{} may be out of date", kind.word());
+}
+
 fn failed(message: String) -> ObjectError {
     ObjectError { not_found: false, message }
 }
 
 fn alone(what: &str, name: &Name) -> ObjectError {
     failed(format!("couldn't get {what} {}/{}, no kubeClient defined", name.0, name.1))
-}
-
-fn services_not_read() -> ObjectError {
-    failed("services have not yet been read at least once, cannot construct envvars".to_owned())
 }
 
 /// The API server's message, or the reason why it gave no answer.
@@ -523,26 +547,6 @@ impl actix::Handler<GetToken> for ObjectCache {
     fn handle(&mut self, ask: GetToken, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         self.request_token(&ask, reply, ctx);
-        later
-    }
-}
-
-impl actix::Handler<GetServices> for ObjectCache {
-    type Result = ReplyLater<ObjectAnswer<Services>>;
-
-    fn handle(&mut self, _: GetServices, ctx: &mut Ctx<Self>) -> Self::Result {
-        let (later, reply) = reply_later();
-        match self.services.shown() {
-            Some(shown) => reply.send(Ok(shown)),
-            None if self.deps.api.is_none() => reply.send(Ok(Arc::from([]))),
-            None if self.services.waiting.len() >= WAITING_MAX => reply.send(Err(services_not_read())),
-            None => {
-                if self.services.waiting.is_empty() {
-                    ctx.set_timer(Timer::Services, PATIENCE);
-                }
-                self.services.waiting.push(reply);
-            }
-        }
         later
     }
 }

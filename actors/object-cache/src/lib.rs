@@ -1,5 +1,6 @@
 //! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
-//!   tokens, each read once for all actors that ask and kept current while a pod refers to it.
+//!   tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while there are
+//!   few, else by reading it again when an actor asks after a while.
 //! Receives: DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
 //! Sends: PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
 //! State (rebuilt from): objects (listed again when an actor asks), the pods that refer to them (PodManager sends
@@ -12,6 +13,7 @@
 mod actor;
 mod object_store;
 mod references;
+mod shares;
 mod tokens;
 
 pub use actor::{ObjectCache, ObjectCacheDeps, Timer};

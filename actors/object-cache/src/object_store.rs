@@ -16,6 +16,9 @@ const IDLE_MAX: Duration = Duration::from_secs(300);
 /// An object that was asked for so recently stays although no known pod refers to it: the desired pods may tell of the
 /// pod later.
 const UNKNOWN_MAX: Duration = Duration::from_secs(60);
+/// What was read of an object that is not watched holds for so long: less than the minute after which volumes are looked over
+/// again.
+const FRESH_MAX: Duration = Duration::from_secs(45);
 /// At most so many asks wait for one object.
 const WAITING_MAX: usize = 256;
 
@@ -66,12 +69,23 @@ enum ObjectState<K> {
 struct StoredObject<K, F, W> {
     known: ObjectState<K>,
     watch: Option<F>,
+    /// When it was current for the last time, if it is not watched.
+    read: Duration,
+    /// It is to be read, or is being read.
+    reading: bool,
     /// The object never changes, so it is not watched.
     frozen: bool,
     asked: Duration,
     waiting: Vec<W>,
     /// Some asks were answered without the object: its arrival is news for their pods.
     owed: bool,
+}
+
+impl<K, F, W> StoredObject<K, F, W> {
+    /// Whether what is known is out of date.
+    fn is_stale(&self, now: Duration) -> bool {
+        self.watch.is_none() && !self.frozen && now.saturating_sub(self.read) > FRESH_MAX
+    }
 }
 
 /// What to do with an ask.
@@ -122,13 +136,15 @@ impl<K, F, W> ObjectStore<K, F, W> {
         let item = self.items.entry(name.clone()).or_insert_with(|| StoredObject {
             known: ObjectState::Nothing,
             watch: None,
+            read: now,
+            reading: false,
             frozen: false,
             asked: now,
             waiting: Vec::new(),
             owed: false,
         });
         item.asked = now;
-        match answer(self.kind, name, &item.known) {
+        match answer(self.kind, name, &item.known).filter(|_| !item.is_stale(now)) {
             Some(answer) => Lookup::Known(who, answer),
             None if item.waiting.len() >= WAITING_MAX => Lookup::Full(who),
             None => {
@@ -143,11 +159,43 @@ impl<K, F, W> ObjectStore<K, F, W> {
         self.items.get(name).is_some_and(|item| item.watch.is_none() && !item.frozen)
     }
 
-    /// Notes that the object is watched now, or with `None` not any more.
-    pub fn set_watch(&mut self, name: &Name, watch: Option<F>) {
+    /// Notes that the object is watched now.
+    pub fn set_watch(&mut self, name: &Name, watch: F) {
         if let Some(item) = self.items.get_mut(name) {
-            item.watch = watch;
+            item.watch = Some(watch);
         }
+    }
+
+    /// Takes the watch of an object, which was current until now.
+    pub fn take_watch(&mut self, name: &Name, now: Duration) -> Option<F> {
+        let item = self.items.get_mut(name)?;
+        item.read = now;
+        item.watch.take()
+    }
+
+    /// Whether the object, which is not watched, has to be read since asks wait for it: true once until it has been read.
+    pub fn begin_read(&mut self, name: &Name) -> bool {
+        let Some(item) = self.items.get_mut(name) else { return false };
+        let wanted = item.owed || !item.waiting.is_empty();
+        let begins = wanted && item.watch.is_none() && !item.reading;
+        item.reading |= begins;
+        begins
+    }
+
+    /// Whether the object is still to be read.
+    pub fn is_reading(&self, name: &Name) -> bool {
+        self.items.get(name).is_some_and(|item| item.reading)
+    }
+
+    /// The object has been read, or could not be. Returns whether what was read is news: a watch knows better.
+    pub fn end_read(&mut self, name: &Name, now: Duration, was_read: bool) -> bool {
+        let Some(item) = self.items.get_mut(name) else { return false };
+        item.reading = false;
+        let news = was_read && item.watch.is_none();
+        if news {
+            item.read = now;
+        }
+        news
     }
 
     /// News of an object. `immutable` says whether it can never change, `says_the_same` whether there is nothing new in it
@@ -187,15 +235,17 @@ impl<K, F, W> ObjectStore<K, F, W> {
         NewsOutcome { changed, unneeded, answers }
     }
 
-    /// Takes the asks that wait for the object, since they have waited long enough.
-    pub fn give_up(&mut self, name: &Name) -> Vec<W> {
-        let Some(item) = self.items.get_mut(name) else { return Vec::new() };
-        item.owed |= !item.waiting.is_empty();
-        std::mem::take(&mut item.waiting)
+    /// Takes the asks that wait for the object, since they have waited long enough. Their answer is what was known last.
+    pub fn give_up(&mut self, name: &Name) -> (Vec<W>, ObjectAnswer<K>) {
+        let not_synced = || Err(self.kind.not_synced());
+        let Some(item) = self.items.get_mut(name) else { return (Vec::new(), not_synced()) };
+        let known = answer(self.kind, name, &item.known);
+        item.owed |= known.is_none() && !item.waiting.is_empty();
+        (std::mem::take(&mut item.waiting), known.unwrap_or_else(not_synced))
     }
 
     /// Removes objects that no pod refers to and objects with an idle watch. Returns the watches to close.
-    pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<F> {
+    pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<(Name, F)> {
         let mut closed = Vec::new();
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
@@ -203,7 +253,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
             let idle = unasked > IDLE_MAX && !matches!(item.known, ObjectState::Nothing) && !item.frozen;
             let unknown = !referred.contains(name) && unasked > UNKNOWN_MAX && item.waiting.is_empty();
             if idle || unknown {
-                closed.extend(item.watch.take());
+                closed.extend(item.watch.take().map(|watch| (name.clone(), watch)));
             }
             !(idle || unknown)
         });
@@ -242,7 +292,7 @@ mod tests {
         let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
         assert!(matches!(object_store.get(&a, "one", seconds(0)), Lookup::Waits(true)));
         assert!(object_store.needs_watch(&a));
-        object_store.set_watch(&a, Some(1));
+        object_store.set_watch(&a, 1);
         assert!(!object_store.needs_watch(&a));
         assert!(matches!(object_store.get(&a, "two", seconds(0)), Lookup::Waits(false)));
         let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
@@ -280,7 +330,7 @@ mod tests {
     fn what_cannot_change_is_not_watched() {
         let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
         let _ = object_store.get(&a, "one", seconds(0));
-        object_store.set_watch(&a, Some(7));
+        object_store.set_watch(&a, 7);
         let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
         assert_eq!(heard.unneeded, Some(7));
         assert!(!object_store.needs_watch(&a));
@@ -296,16 +346,16 @@ mod tests {
         let (mut object_store, a, b) = (Texts::new(Kind::Secret), name("a"), name("b"));
         for (watch, name) in [(1, &a), (2, &b)] {
             let _ = object_store.get(name, "one", seconds(0));
-            object_store.set_watch(name, Some(watch));
+            object_store.set_watch(name, watch);
             object_store.heard(name, Followed::All(vec!["x".to_owned()]), mutable, String::eq);
         }
         assert!(
             object_store.sweep(&BTreeSet::from([&a]), seconds(60)).is_empty(),
             "its pod may be on its way"
         );
-        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(61)), [2]);
+        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(61)), [(b, 2)]);
         assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(300)).is_empty());
-        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(301)), [1]);
+        assert_eq!(object_store.sweep(&BTreeSet::from([&a]), seconds(301)), [(a, 1)]);
         assert_eq!(object_store.counts(), (0, 0));
     }
 
@@ -313,8 +363,8 @@ mod tests {
     fn a_list_under_way_is_not_given_up() {
         let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
         let _ = object_store.get(&a, "one", seconds(0));
-        object_store.set_watch(&a, Some(1));
-        assert_eq!(object_store.give_up(&a), ["one"]);
+        object_store.set_watch(&a, 1);
+        assert_eq!(object_store.give_up(&a), (vec!["one"], Err(Kind::Secret.not_synced())));
         assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(1000)).is_empty());
         assert!(
             object_store.heard(&a, Followed::All(vec!["x".to_owned()]), mutable, String::eq).changed,
@@ -324,5 +374,35 @@ mod tests {
             Kind::Secret.not_synced().message,
             "failed to sync secret cache: timed out waiting for the condition"
         );
+    }
+
+    #[test]
+    fn what_is_not_watched_is_read_again_when_it_is_asked_for_after_a_while() {
+        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let read = |store: &mut Texts, text: &str, now: u64| {
+            store.end_read(&a, seconds(now), true);
+            store.heard(&a, Followed::All(vec![text.to_owned()]), mutable, String::eq)
+        };
+        let known = |lookup| match lookup {
+            Lookup::Known(_, answer) => answer.ok().map(|text: Arc<String>| (*text).clone()),
+            _ => None,
+        };
+        assert!(matches!(object_store.get(&name("a"), "one", seconds(0)), Lookup::Waits(true)));
+        assert!(object_store.begin_read(&name("a")));
+        assert!(!object_store.begin_read(&name("a")), "once is enough");
+        assert!(!read(&mut object_store, "x", 1).changed);
+        assert_eq!(known(object_store.get(&name("a"), "two", seconds(46))).as_deref(), Some("x"));
+        assert!(!object_store.begin_read(&name("a")), "no ask waits");
+        assert!(matches!(object_store.get(&name("a"), "three", seconds(47)), Lookup::Waits(true)));
+        assert!(object_store.begin_read(&name("a")));
+        let late = object_store.give_up(&name("a"));
+        assert_eq!(late, (vec!["three"], Ok(Arc::new("x".to_owned()))), "there is no newer");
+        assert!(read(&mut object_store, "y", 48).changed);
+        // While it is watched it is current, and for a while after that.
+        object_store.set_watch(&name("a"), 1);
+        assert_eq!(known(object_store.get(&name("a"), "four", seconds(200))).as_deref(), Some("y"));
+        assert_eq!(object_store.take_watch(&name("a"), seconds(200)), Some(1));
+        assert_eq!(known(object_store.get(&name("a"), "five", seconds(240))).as_deref(), Some("y"));
+        assert!(matches!(object_store.get(&name("a"), "six", seconds(250)), Lookup::Waits(true)));
     }
 }

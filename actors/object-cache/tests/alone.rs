@@ -114,6 +114,45 @@ fn a_new_incarnation_asks_for_the_pods_and_reads_what_is_asked_for() {
 }
 
 #[test]
+fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(desired()).unwrap();
+        for number in 0..64 {
+            let name = Arc::from(format!("other-{number}"));
+            let answer = ask(&actor, GetSecret { namespace: Arc::from("default"), name }, 30 * SECOND).await;
+            assert!(answer.unwrap().unwrap_err().not_found);
+        }
+        let watches = near.api.watches();
+        let first = secret(&actor).await.unwrap();
+        let reads = || near.api.count(Verb::Get, "secrets");
+        assert_eq!((near.lists(), reads(), near.api.watches()), (64, 1, watches));
+        // Another namespace has its share at once.
+        let asked = GetSecret { namespace: Arc::from("quiet"), name: Arc::from("key") };
+        assert!(ask(&actor, asked, 30 * SECOND).await.unwrap().unwrap_err().not_found);
+        stage.pass(SECOND).await;
+        assert_eq!((near.lists(), reads(), near.api.watches()), (65, 1, watches));
+        near.pool.take();
+        near.change();
+        stage.pass(40 * SECOND).await;
+        assert_eq!((secret(&actor).await.unwrap().data.clone(), reads()), (first.data.clone(), 1));
+        stage.pass(10 * SECOND).await;
+        let second = secret(&actor).await.unwrap();
+        assert_ne!(second.data, first.data);
+        stage.until("the change to be told", || near.pool.count() == 1).await;
+        // A server that is away leaves what was known, and its return shows the rest.
+        near.api.set_down(true);
+        stage.pass(50 * SECOND).await;
+        assert_eq!(secret(&actor).await.unwrap().data, second.data);
+        near.api.set_down(false);
+        near.api.delete::<Secret>(Some("default"), "key", None);
+        stage.pass(50 * SECOND).await;
+        assert!(secret(&actor).await.unwrap_err().not_found);
+    });
+}
+
+#[test]
 fn an_observer_whose_mailbox_is_full_holds_up_no_other() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

@@ -39,5 +39,5 @@ pub use metrics::{HostMetrics, RestMetrics};
 pub use object::{Object, Said, Unreadable};
 pub use ports::{
     CertificateRequests, ClaimStatuses, CsiNodes, Events, Follow, Leases, MirrorObjects, NodeObject,
-    PodObjects, PodStatuses, Tokens, VolumeObjects,
+    PodObjects, PodStatuses, Read, Tokens, VolumeObjects,
 };

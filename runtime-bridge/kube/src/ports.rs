@@ -56,6 +56,21 @@ impl<K: Object> Follow<K> for ApiClient {
     }
 }
 
+/// Single objects of one kind.
+pub trait Read<K>: Send + Sync + 'static {
+    /// Reads an object as it is now.
+    ///
+    /// # Errors
+    /// The API server's answer, or that no answer came in time.
+    fn read(&self, namespace: Option<&str>, name: &str) -> Reply<K>;
+}
+
+impl<K: Object> Read<K> for ApiClient {
+    fn read(&self, namespace: Option<&str>, name: &str) -> Reply<K> {
+        self.get(namespace, name)
+    }
+}
+
 /// Makes each trait, and its implementation by calls of [`ApiClient`].
 macro_rules! ports {
     ($($(#[$about:meta])* $port:ident($api:ident) $(: $more:path)? {
@@ -225,13 +240,27 @@ ports! {
     }
 }
 
-/// The objects that pods refer to, and tokens for pods; for ObjectCache.
+/// The objects that pods refer to, each followed or read now and then, and tokens for pods; for ObjectCache.
 pub trait PodObjects:
-    Follow<Secret> + Follow<ConfigMap> + Follow<RuntimeClass> + Follow<Service> + Tokens
+    Follow<Secret>
+    + Read<Secret>
+    + Follow<ConfigMap>
+    + Read<ConfigMap>
+    + Follow<RuntimeClass>
+    + Read<RuntimeClass>
+    + Follow<Service>
+    + Tokens
 {
 }
 
 impl<T> PodObjects for T where
-    T: Follow<Secret> + Follow<ConfigMap> + Follow<RuntimeClass> + Follow<Service> + Tokens
+    T: Follow<Secret>
+        + Read<Secret>
+        + Follow<ConfigMap>
+        + Read<ConfigMap>
+        + Follow<RuntimeClass>
+        + Read<RuntimeClass>
+        + Follow<Service>
+        + Tokens
 {
 }

@@ -22,7 +22,7 @@ const PORTS: &[(&str, &[&str])] = &[
         &["Clock", "Follow", "HostAddresses", "ImageReads", "NodeObject", "RuntimeConfiguration"],
     ),
     ("actors/node-status/src/lease/", &["Clock", "Leases"]),
-    ("actors/object-cache/", &["Clock", "Follow", "PodObjects"]),
+    ("actors/object-cache/", &["Clock", "Follow", "PodObjects", "Read"]),
     ("actors/pleg/", &["Clock", "ExitWatcher", "PodDirReads", "RuntimeReads"]),
     ("actors/pod-manager/", &["MirrorObjects"]),
     ("actors/pod-sources/", &["Clock", "Follow", "ManifestUrl", "StaticFiles"]),

@@ -37,7 +37,7 @@ impl ContainerFacts {
             CgroupVersion::V2 => own_cgroup(&read(root, "proc/self/cgroup"))
                 .map(|cgroup| format!("sys/fs/cgroup{cgroup}/memory.swap.max")),
         };
-        let selinux = selinux(&read(root, "proc/self/mountinfo"), &read(root, "proc/self/attr/current"));
+        let selinux = is_selinux_on(root);
         Self {
             swap_controller: swap.is_some_and(|file| root.join(file).exists()),
             huge_page_sizes: huge_page_sizes(&root.join("sys/kernel/mm/hugepages")),
@@ -55,6 +55,11 @@ fn read(root: &Path, path: &str) -> String {
 fn own_cgroup(text: &str) -> Option<String> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
     Some(path.trim_end_matches('/').to_owned())
+}
+
+/// Whether SELinux is on for this process on the machine whose root directory this is.
+pub(super) fn is_selinux_on(root: &Path) -> bool {
+    selinux(&read(root, "proc/self/mountinfo"), &read(root, "proc/self/attr/current"))
 }
 
 /// Whether SELinux is on, as container runtimes judge: its file system is mounted and writable, and this process has a

@@ -1,13 +1,39 @@
 //! The labels of containers by this machine's SELinux policy, from which follows how the files of a container are labelled
-//! (row 10.24).
+//! (row 10.24), and the label of the directories in which containers put the sockets of plugins (row 17.4).
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where the package of container policies keeps the labels of containers.
 const CONTEXTS: &str = "usr/share/containers/selinux/contexts";
 /// The directory of policies, with the file that names the one in force.
 const POLICIES: &str = "etc/selinux";
+
+/// The label of directories that plugins in unprivileged containers use.
+const PLUGINS_LABEL: &str = "system_u:object_r:container_file_t:s0";
+
+/// Labels the directories of plugins, and returns a warning for each that could not be. `set` sets a label.
+pub(super) fn label_plugin_dirs(
+    dirs: &[PathBuf],
+    set: impl Fn(&Path, &str) -> io::Result<()>,
+) -> Vec<String> {
+    let label = |dir: &PathBuf| {
+        let error = set(dir, PLUGINS_LABEL).err()?;
+        let dir = dir.display();
+        Some(format!(
+            "unprivileged containerized plugins might not work: could not set the SELinux label {PLUGINS_LABEL} \
+             of {dir}: {error}"
+        ))
+    };
+    dirs.iter().filter_map(label).collect()
+}
+
+/// Sets the label of a file or directory.
+pub(super) fn set_label(path: &Path, label: &str) -> io::Result<()> {
+    let flags = rustix::fs::XattrFlags::empty();
+    Ok(rustix::fs::setxattr(path, "security.selinux", label.as_bytes(), flags)?)
+}
 
 /// A label: user, role, type and, where the policy has levels, the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,5 +154,41 @@ mod tests {
         {
             assert_eq!(SelinuxLabels::below(machine(files).path()), None);
         }
+    }
+
+    #[test]
+    fn the_directories_of_plugins_are_labelled_and_a_failure_is_told() {
+        let labelled = std::cell::RefCell::new(Vec::new());
+        let dirs = [PathBuf::from("/k/plugins_registry"), PathBuf::from("/k/plugins")];
+        let warnings = label_plugin_dirs(&dirs, |dir, label| {
+            if dir.ends_with("plugins") {
+                return Err(io::Error::from(io::ErrorKind::ReadOnlyFilesystem));
+            }
+            labelled.borrow_mut().push((dir.to_path_buf(), label.to_owned()));
+            Ok(())
+        });
+        let label = "system_u:object_r:container_file_t:s0";
+        assert_eq!(labelled.into_inner(), [(dirs[0].clone(), label.to_owned())]);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("/k/plugins: read-only"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_label_is_an_attribute_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let label = "system_u:object_r:container_file_t:s0";
+        match set_label(dir.path(), label) {
+            Ok(()) => {
+                let mut read = [0; 256];
+                let length = rustix::fs::getxattr(dir.path(), "security.selinux", &mut read).unwrap();
+                assert_eq!(&read[..length], label.as_bytes());
+            }
+            // Without privileges, or where the file system keeps no such attributes.
+            Err(error) => assert!(
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported),
+                "{error}"
+            ),
+        }
+        assert!(set_label(&dir.path().join("none"), label).is_err());
     }
 }

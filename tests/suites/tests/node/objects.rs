@@ -300,3 +300,51 @@ fn a_runtime_class_chooses_the_handler_and_without_it_the_pod_waits() {
         node.stop().await;
     });
 }
+
+#[test]
+fn a_namespace_with_thousands_of_objects_has_its_share_of_watches_and_delays_no_other() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(71);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        sandbox.pass(Duration::from_secs(5)).await;
+        let others = api.watches();
+        let from: Vec<Value> = (0..3000)
+            .map(|number| json!({"configMapRef": {"name": format!("map-{number}"), "optional": true}}))
+            .collect();
+        for name in ["crowd-1", "crowd-2"] {
+            api.put(&object::<Pod>(json!({
+                "metadata": {"name": name, "namespace": "crowd"},
+                "spec": {
+                    "nodeName": "node", "terminationGracePeriodSeconds": 1,
+                    "containers": [{
+                        "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"],
+                        "envFrom": from,
+                    }],
+                },
+            })));
+        }
+        until("the first watches", || api.watches() == others + 64).await;
+        secret(&api, "key", json!({"a": "YQ=="}));
+        let began = tokio::time::Instant::now();
+        pod(&api, mounts_v(), json!([{"name": "v", "secret": {"secretName": "key"}}]));
+        until("the neighbour to be Ready", || told_ready(&api)).await;
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        let ready = |name: &str| {
+            let status = api.get::<Pod>(Some("crowd"), name).and_then(|pod| pod.status);
+            status.is_some_and(|status| is_ready(&status))
+        };
+        until("the crowd to be Ready", || ready("crowd-1") && ready("crowd-2")).await;
+        assert_eq!(api.watches(), others + 64);
+        let pods = world.disk.children("/var/lib/kubelet/pods");
+        let v = pods.iter().map(|pod| pod.join("volumes/kubernetes.io~secret/v"));
+        let v = v.into_iter().find(|v| read(&world, v, "a").is_some()).expect("a volume");
+        let began = tokio::time::Instant::now();
+        api.change::<Secret>(NS, "key", None, &Patch::Merge(json!({"data": {"a": "Yg=="}})));
+        until("the new content", || read(&world, &v, "a").as_deref() == Some("b")).await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(api.count(Verb::List, "secrets"), 1, "it is watched");
+        sandbox.pass(Duration::from_secs(120)).await;
+        assert_eq!(api.watches(), others + 64);
+        node.stop().await;
+    });
+}

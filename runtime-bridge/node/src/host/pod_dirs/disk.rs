@@ -13,7 +13,8 @@ use tokio::runtime::Handle;
 use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::others::{self, Look};
 use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir};
-use crate::host::remove_tree;
+use crate::host::container_facts::is_selinux_on;
+use crate::host::{remove_tree, selinux};
 use crate::mounts::{mountinfo, read_within};
 use bridge_io::Lane;
 
@@ -325,6 +326,10 @@ fn ensure_data_dirs(layout: &Layout) -> Result<Vec<String>, PodDirsError> {
     }
     for (name, mode) in DATA_DIRS {
         make_dir(&layout.data_dir(name), mode)?;
+    }
+    if is_selinux_on(Path::new("/")) {
+        let plugins = [layout.data_dir("plugins_registry"), layout.data_dir("plugins")];
+        warnings.extend(selinux::label_plugin_dirs(&plugins, selinux::set_label));
     }
     Ok(warnings)
 }
