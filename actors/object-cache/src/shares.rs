@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::object_store::{Kind, Name};
 
-/// At most so many objects are watched at once. A kube-apiserver gives a connection 100 streams by default: the rest is for the
-/// kubelet's other watches and for its calls about pods, which would wait for a free stream.
-pub const WATCHES_MAX: usize = 64;
+/// At most so many objects are watched at once: a few for each of the pods that a node usually has. Each is a stream and a task here,
+/// and at the API server, which all nodes share, a watch with its buffer.
+pub const WATCHES_MAX: usize = 256;
 /// At most so many objects of one namespace are read at once.
 const READS_MAX: usize = 8;
 
@@ -110,13 +110,13 @@ mod tests {
         for number in 0..WATCHES_MAX {
             assert_eq!(watches.take(&object("crowd", number)), Place::Free);
         }
-        assert_eq!(watches.take(&object("crowd", 100)), Place::None);
+        assert_eq!(watches.take(&object("crowd", 900)), Place::None);
         let last = object("crowd", WATCHES_MAX - 1);
         assert_eq!(watches.take(&object("quiet", 0)), Place::InsteadOf(last));
-        assert_eq!(watches.take(&object("crowd", 100)), Place::None);
+        assert_eq!(watches.take(&object("crowd", 900)), Place::None);
         watches.give_back(&object("crowd", 3));
-        assert_eq!(watches.take(&object("crowd", 100)), Place::Free);
-        for number in 1..100 {
+        assert_eq!(watches.take(&object("crowd", 900)), Place::Free);
+        for number in 1..WATCHES_MAX {
             watches.take(&object("quiet", number));
         }
         let counts: Vec<usize> = watches.0.values().map(BTreeSet::len).collect();
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn there_are_never_more_than_the_places_and_a_small_share_is_never_taken(
-            steps in prop::collection::vec((0_usize..5, 0_usize..60, any::<bool>()), 0..400),
+            steps in prop::collection::vec((0_usize..5, 0_usize..200, prop::bool::weighted(0.8)), 0..1000),
         ) {
             let mut watches = Watches::default();
             for (namespace, number, takes) in steps {

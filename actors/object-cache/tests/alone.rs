@@ -119,7 +119,7 @@ fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
         let near = Neighbours::new(stage);
         let actor = near.start(stage);
         actor.address().tell(desired()).unwrap();
-        for number in 0..64 {
+        for number in 0..256 {
             let name = Arc::from(format!("other-{number}"));
             let answer = ask(&actor, GetSecret { namespace: Arc::from("default"), name }, 30 * SECOND).await;
             assert!(answer.unwrap().unwrap_err().not_found);
@@ -127,12 +127,12 @@ fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
         let watches = near.api.watches();
         let first = secret(&actor).await.unwrap();
         let reads = || near.api.count(Verb::Get, "secrets");
-        assert_eq!((near.lists(), reads(), near.api.watches()), (64, 1, watches));
+        assert_eq!((near.lists(), reads(), near.api.watches()), (256, 1, watches));
         // Another namespace has its share at once.
         let asked = GetSecret { namespace: Arc::from("quiet"), name: Arc::from("key") };
         assert!(ask(&actor, asked, 30 * SECOND).await.unwrap().unwrap_err().not_found);
         stage.pass(SECOND).await;
-        assert_eq!((near.lists(), reads(), near.api.watches()), (65, 1, watches));
+        assert_eq!((near.lists(), reads(), near.api.watches()), (257, 1, watches));
         near.pool.take();
         near.change();
         stage.pass(40 * SECOND).await;

@@ -323,7 +323,7 @@ fn a_namespace_with_thousands_of_objects_has_its_share_of_watches_and_delays_no_
                 },
             })));
         }
-        until("the first watches", || api.watches() == others + 64).await;
+        until("the first watches", || api.watches() == others + 256).await;
         secret(&api, "key", json!({"a": "YQ=="}));
         let began = tokio::time::Instant::now();
         pod(&api, mounts_v(), json!([{"name": "v", "secret": {"secretName": "key"}}]));
@@ -334,7 +334,7 @@ fn a_namespace_with_thousands_of_objects_has_its_share_of_watches_and_delays_no_
             status.is_some_and(|status| is_ready(&status))
         };
         until("the crowd to be Ready", || ready("crowd-1") && ready("crowd-2")).await;
-        assert_eq!(api.watches(), others + 64);
+        assert_eq!(api.watches(), others + 256);
         let pods = world.disk.children("/var/lib/kubelet/pods");
         let v = pods.iter().map(|pod| pod.join("volumes/kubernetes.io~secret/v"));
         let v = v.into_iter().find(|v| read(&world, v, "a").is_some()).expect("a volume");
@@ -344,7 +344,7 @@ fn a_namespace_with_thousands_of_objects_has_its_share_of_watches_and_delays_no_
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert_eq!(api.count(Verb::List, "secrets"), 1, "it is watched");
         sandbox.pass(Duration::from_secs(120)).await;
-        assert_eq!(api.watches(), others + 64);
+        assert_eq!(api.watches(), others + 256);
         node.stop().await;
     });
 }
