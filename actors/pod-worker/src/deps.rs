@@ -111,7 +111,7 @@ pub struct PodWorkerDeps {
     pub status: AskPort<PodWorker, GetPodStatus>,
     /// The pool, which is asked to send the pod's facts again.
     pub resend: Address<ResendPod>,
-    /// The actors that are told of a worker's state, with the pool among them.
+    /// The actors that are told of a worker's state; the pool is the first of them.
     pub reports: Vec<Address<WorkerReported>>,
     /// The recorder of events.
     pub events: Address<RecordEvent>,

@@ -302,6 +302,23 @@ fn a_pod_that_goes_is_stopped_before_its_volumes_and_its_cgroup_are() {
 }
 
 #[test]
+fn the_last_report_of_a_worker_reaches_a_follower_that_refused_it() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        near.reports.refuse();
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.until("the volumes to be given back", || near.unmount.count() > 0).await;
+        stage.pass(30 * SECOND).await;
+        assert_ne!(near.report(), Some((WorkerState::Terminated, true)), "it is refused");
+        near.reports.fall_silent();
+        stage.until("the last report", || near.report() == Some((WorkerState::Terminated, true))).await;
+    });
+}
+
+#[test]
 fn volumes_that_are_not_ready_are_waited_for() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

@@ -225,7 +225,7 @@ impl ResourceManager {
         ctx.effect(Effect::within("orphan", LONG), Some(uid.clone()), work, move |actor, gone, ctx| {
             if gone {
                 actor.orphans_removed += 1;
-                actor.pod_cgroups.removed(&uid);
+                actor.pod_cgroups.orphan_removed(&uid);
             }
             actor.remove_orphans(orphans, held, ctx);
         });

@@ -67,6 +67,13 @@ impl PodCgroups {
         self.settle(uid);
     }
 
+    /// Notes that an orphan's cgroup is gone, unless it has been made anew for a pod that came back meanwhile.
+    pub(crate) fn orphan_removed(&mut self, uid: &PodUid) {
+        if self.suspects.contains(uid) {
+            self.removed(uid);
+        }
+    }
+
     /// Notes that the machine's cgroups are about to be listed.
     pub(crate) fn listing_begins(&mut self) {
         self.changes.clear();
@@ -191,6 +198,20 @@ mod tests {
         assert_eq!(counted(&pod_cgroups), 1);
         pod_cgroups.removed(&PodUid::new("a"));
         assert_eq!((counted(&pod_cgroups), pod_cgroups.specs.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_pod_that_comes_back_while_its_orphan_is_removed_keeps_counting() {
+        let mut pod_cgroups = PodCgroups::default();
+        desire(&mut pod_cgroups, &[], true);
+        for orphans in [vec![], vec![PodUid::new("a")]] {
+            pod_cgroups.listing_begins();
+            assert_eq!(pod_cgroups.listed(uids(&["a"])), orphans);
+        }
+        desire(&mut pod_cgroups, &["a"], true);
+        pod_cgroups.made(&pod("a"));
+        pod_cgroups.orphan_removed(&PodUid::new("a"));
+        assert_eq!((counted(&pod_cgroups), pod_cgroups.present()), (1, 1), "it was made anew");
     }
 
     #[test]

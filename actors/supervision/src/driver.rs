@@ -58,6 +58,7 @@ pub(crate) async fn supervise<A: Subsystem>(seat: Seat<A>) {
         lane: Rc::new(RefCell::new(Lane::default())),
         releases: None,
         release_keys: std::collections::BTreeMap::new(),
+        revived: None,
         seat,
     };
     loop {
@@ -89,6 +90,8 @@ struct Driver<A: Subsystem> {
     // Made with the first quarantine.
     releases: Option<DelayQueue<PodUid>>,
     release_keys: std::collections::BTreeMap<PodUid, delay_queue::Key>,
+    /// When an order to revive came that has had no effect yet.
+    revived: Option<Instant>,
 }
 
 impl<A: Subsystem> Driver<A> {
@@ -192,7 +195,7 @@ impl<A: Subsystem> Driver<A> {
     fn blame(&mut self, pod: &PodUid, report: &PanicReport, now: Instant) -> Culprit {
         self.seat.cell.pod_crashes.fetch_add(1, Ordering::Relaxed);
         let was_quarantined = self.seat.cell.is_quarantined(pod);
-        let blame = self.panics.blame(&self.seat.spec.quarantine, pod, &report.place, was_quarantined, now);
+        let blame = self.panics.blame(&self.seat.spec.quarantine, pod, report, was_quarantined, now);
         if let Some(length) = blame.quarantine {
             self.seat.cell.counters.dropped_many(self.seat.mailbox.quarantine(pod));
             self.seat.cell.quarantined(pod, Some(report));
@@ -218,6 +221,12 @@ impl<A: Subsystem> Driver<A> {
             self.seat.cell.set_state(State::Failed);
             self.seat.tree.emit(&self.seat.cell, EventKind::Failed);
             return false;
+        }
+        // What it was revived for waits in its mailbox: that is tried before the actor is left alone.
+        if self.revived.take().is_some_and(|at| at.elapsed() < self.seat.spec.restart.window) {
+            self.history.clear();
+            self.seat.cell.set_state(State::Restarting);
+            return self.wait(self.seat.spec.restart.backoff_max, false).await;
         }
         self.seat.cell.set_state(State::Dormant);
         // Messages would wait here for minutes: dropping them tells askers at once that no answer comes.
@@ -272,7 +281,8 @@ impl<A: Subsystem> Driver<A> {
             }
             #[cfg(feature = "faults")]
             Order::Fault(fault) => self.lane.borrow_mut().faults.add(fault),
-            Order::Stop | Order::Kill(_) | Order::Ping | Order::Revive => {}
+            Order::Revive => self.revived = Some(Instant::now()),
+            Order::Stop | Order::Kill(_) | Order::Ping => {}
         }
     }
 

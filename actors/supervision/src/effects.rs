@@ -170,6 +170,7 @@ impl Failed {
                     .map_or_else(|| format!("effect {effect}"), |pod| format!("effect {effect} of {pod}")),
                 message: format!("overdue: it has not ended within {within:?}"),
                 pod: None,
+                after: within,
             },
         }
     }

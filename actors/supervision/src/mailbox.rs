@@ -189,9 +189,8 @@ impl<A: Subsystem> Mailbox<A> {
     /// waiting messages were dropped: asks, whose askers learn of the loss, and older messages of a name.
     pub fn quarantine(&self, pod: &PodUid) -> usize {
         let dropped = self.queue().quarantine(pod);
-        for _ in &dropped {
-            self.room.notify_one();
-        }
+        // What is held aside takes no room either.
+        self.room.notify_waiters();
         dropped.len()
     }
 

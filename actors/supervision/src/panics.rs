@@ -5,6 +5,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::time::Duration;
 
 use bridge_pace::panics as places;
 use messages::PodUid;
@@ -26,6 +27,9 @@ pub struct PanicReport {
     /// The pod on whose behalf the panicking code ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodUid>,
+    /// How long the code had run before: the deadline of an effect that has passed it, otherwise zero.
+    #[serde(skip)]
+    pub after: Duration,
 }
 
 impl std::fmt::Display for PanicReport {
@@ -74,7 +78,7 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
         .unwrap_or_else(|| "a panic without text".to_owned());
     let place = places::take().unwrap_or_else(|| "unknown".to_owned());
     let pod = blame::take_noted();
-    PanicReport { place, message, pod }
+    PanicReport { place, message, pod, after: Duration::ZERO }
 }
 
 /// Runs a step that foreign bytes may make panic before they can be put down to a pod, and returns the panic.

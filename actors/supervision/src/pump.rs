@@ -22,7 +22,7 @@ use crate::envelope::Entry;
 use crate::events::EventKind;
 use crate::faults::Faults;
 use crate::mailbox::Mailbox;
-use crate::panics::PanicReport;
+use crate::panics::{self, PanicReport};
 use crate::streams::Flowed;
 
 /// Pieces of work done in one poll before the thread's other actors run.
@@ -199,6 +199,14 @@ fn work<A: Subsystem>(
     ctx.cell.counters.handled(since.elapsed());
 }
 
+/// What the actor shows. That it cannot be shown is no reason to end it: showing changes nothing, and a client may ask often.
+fn observed<A: Subsystem>(actor: &A) -> serde_json::Value {
+    panics::catch(|| actor.observe()).unwrap_or_else(|panic| {
+        tracing::error!(actor = A::NAME, %panic, "the actor's state cannot be shown");
+        serde_json::json!({ "panicked": panic.to_string() })
+    })
+}
+
 impl<A: Subsystem> ActorFuture<A> for Pump<A> {
     type Output = ();
 
@@ -211,12 +219,13 @@ impl<A: Subsystem> ActorFuture<A> for Pump<A> {
             this.started = true;
             work(actor, ctx, &this.lane, "starting", None, |actor, ctx| actor.on_start(ctx));
         }
-        {
+        let observers = {
             let mut lane = this.lane.borrow_mut();
             lane.ping = None;
-            for observer in lane.observers.drain(..) {
-                let _asker_gone = observer.send(actor.observe());
-            }
+            std::mem::take(&mut lane.observers)
+        };
+        for observer in observers {
+            let _asker_gone = observer.send(observed(actor));
         }
         Faults::<A>::maybe_panic_now(&this.lane);
         let mut spent = 0;

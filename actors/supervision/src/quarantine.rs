@@ -1,6 +1,7 @@
 //! PURE: poison pods. A panic on behalf of a pod counts against that pod; the third in ten minutes
-//! quarantines the pod in that subsystem. Pods that panic at one place in the code count as one cause, as
-//! replicas of one template do.
+//! quarantines the pod in that subsystem. Effects that pass their deadlines count the longer, the longer they last: the third
+//! in a row quarantines their pod, too. Pods that panic at one place in the code count as one cause, as replicas of one
+//! template do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use bridge_pace::Backoff;
 use messages::PodUid;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+
+use crate::panics::PanicReport;
 
 /// The longest quarantine of one of many pods that panic at one place.
 const CROWD_MAX: Duration = Duration::from_secs(3600);
@@ -19,7 +22,8 @@ const CROWD_MAX: Duration = Duration::from_secs(3600);
 pub struct QuarantinePolicy {
     /// This many panics of one pod, or of several pods at one place, within `window` quarantine the pod.
     pub panics_max: u32,
-    /// The length of time over which `panics_max` and `causes_max` count.
+    /// The length of time over which `panics_max` and `causes_max` count. An effect that passes its deadline counts for
+    /// `panics_max` times that deadline longer.
     pub window: Duration,
     /// With more different causes than this within `window`, panics on behalf of pods count against the
     /// subsystem.
@@ -62,52 +66,69 @@ pub struct Panics {
 
 #[derive(Debug, Default)]
 struct Record {
-    /// When and where each panic happened.
-    panics: VecDeque<(Instant, String)>,
+    panics: VecDeque<Noted>,
     quarantines: u32,
     /// When the last quarantine ends.
     until: Option<Instant>,
 }
 
+#[derive(Debug)]
+struct Noted {
+    at: Instant,
+    place: String,
+    /// How long it counts.
+    window: Duration,
+}
+
+impl Record {
+    fn is_at(&self, place: &str) -> bool {
+        self.panics.iter().any(|noted| noted.place == place)
+    }
+}
+
 impl Panics {
-    /// Records a panic at `now` and at `place` on behalf of `pod`, and says what follows. The quarantine of a
+    /// Records a panic at `now` on behalf of `pod`, and says what follows. The quarantine of a
     /// pod that `is_quarantined` already is lengthened.
     pub fn blame(
         &mut self,
         policy: &QuarantinePolicy,
         pod: &PodUid,
-        place: &str,
+        report: &PanicReport,
         is_quarantined: bool,
         now: Instant,
     ) -> Blame {
-        self.forget_old(policy, now);
-        let limit = policy.panics_max as usize;
+        self.forget_old(now);
+        let (limit, place) = (policy.panics_max as usize, report.place.as_str());
         let record = self.by_pod.entry(pod.clone()).or_default();
-        record.panics.push_back((now, place.to_owned()));
+        let window = policy.window.saturating_add(report.after.saturating_mul(policy.panics_max));
+        record.panics.push_back(Noted { at: now, place: place.to_owned(), window });
         let of_pod = record.panics.len();
         let all = self.by_pod.values().flat_map(|record| &record.panics);
-        let of_place = all.filter(|(_, there)| there == place).count();
+        let of_place = all.filter(|noted| noted.place == place).count();
         let counts = self.causes() > policy.causes_max as usize;
         let is_poison = is_quarantined || of_pod >= limit || of_place >= limit;
-        let quarantine = is_poison.then(|| self.lengthen(policy, pod, place, now)).flatten();
+        let quarantine = is_poison.then(|| self.lengthen(policy, pod, report, now)).flatten();
         Blame { counts, quarantine }
     }
 
     /// The length of the pod's next quarantine. A new pod begins with the length that its place has reached: pods that are
-    /// made anew, each with another UID, are no way around it.
+    /// made anew, each with another UID, are no way around it. A pod whose effects pass their deadlines is left alone for as
+    /// long as they had lasted, doubling to four times that.
     fn lengthen(
         &mut self,
         policy: &QuarantinePolicy,
         pod: &PodUid,
-        place: &str,
+        report: &PanicReport,
         now: Instant,
     ) -> Option<Duration> {
-        let of_place = |record: &&Record| record.panics.iter().any(|(_, there)| there == place);
+        let PanicReport { place, after, .. } = report;
+        let of_place = |record: &&Record| record.is_at(place);
         let crowd = u32::try_from(self.by_pod.values().filter(of_place).count()).unwrap_or(u32::MAX);
         let reached = self.by_pod.values().filter(of_place).map(|record| record.quarantines).max();
         let record = self.by_pod.get_mut(pod)?;
         record.quarantines = record.quarantines.saturating_add(1).max(reached.unwrap_or(0));
-        let alone = Backoff::doubling(policy.backoff_initial, policy.backoff_max).after(record.quarantines);
+        let longest = policy.backoff_max.max(after.saturating_mul(4));
+        let alone = Backoff::doubling(policy.backoff_initial.max(*after), longest).after(record.quarantines);
         let length = alone.saturating_mul(crowd.div_ceil(policy.panics_max.max(1))).min(CROWD_MAX.max(alone));
         record.until = Some(now + length);
         // One more panic after the quarantine brings the next one. The newest stay: they are the ones
@@ -123,7 +144,7 @@ impl Panics {
     fn causes(&self) -> usize {
         let mut causes: Vec<BTreeSet<&str>> = Vec::new();
         for record in self.by_pod.values() {
-            let mut places: BTreeSet<&str> = record.panics.iter().map(|(_, place)| place.as_str()).collect();
+            let mut places: BTreeSet<&str> = record.panics.iter().map(|noted| noted.place.as_str()).collect();
             causes.retain(|cause| {
                 let is_apart = cause.is_disjoint(&places);
                 if !is_apart {
@@ -136,12 +157,12 @@ impl Panics {
         causes.len()
     }
 
-    fn forget_old(&mut self, policy: &QuarantinePolicy, now: Instant) {
+    fn forget_old(&mut self, now: Instant) {
         self.by_pod.retain(|_, record| {
             // What led to a quarantine is known as long after its end: some quarantines are longer than the window.
             let until = record.until;
             let since = |at: Instant| now.saturating_duration_since(until.map_or(at, |until| until.max(at)));
-            record.panics.retain(|(at, _)| since(*at) < policy.window);
+            record.panics.retain(|noted| since(noted.at) < noted.window);
             !record.panics.is_empty()
         });
     }
@@ -151,12 +172,20 @@ impl Panics {
 mod tests {
     use super::*;
 
+    fn report(place: &str, after: Duration) -> PanicReport {
+        PanicReport { place: place.to_owned(), message: String::new(), pod: None, after }
+    }
+
+    fn panic(place: &str) -> PanicReport {
+        report(place, Duration::ZERO)
+    }
+
     /// Panics of pods at places, as `pod@place`, all at `now`.
     fn blame_all(panics: &mut Panics, now: Instant, what: &[&str]) -> Vec<Blame> {
         let policy = QuarantinePolicy::default();
         let one = |what: &&str| {
             let (pod, place) = what.split_once('@').unwrap();
-            panics.blame(&policy, &PodUid::new(pod), place, false, now)
+            panics.blame(&policy, &PodUid::new(pod), &panic(place), false, now)
         };
         what.iter().map(one).collect()
     }
@@ -181,6 +210,33 @@ mod tests {
             .map(|at| blame_all(&mut panics, minutes(at), &["a@1"])[0].quarantine.is_some())
             .to_vec();
         assert_eq!(quarantined, [false, false, true, true, true], "2, 9 and 11 are within ten minutes");
+    }
+
+    #[test]
+    fn the_third_effect_in_a_row_that_passes_its_deadline_quarantines_its_pod_however_long_it_lasts() {
+        for minutes in [1, 5, 60] {
+            let (policy, mut panics) = (QuarantinePolicy::default(), Panics::default());
+            let after = Duration::from_secs(60 * minutes);
+            let mut now = Instant::now();
+            let mut overdue = |now| {
+                panics
+                    .blame(&policy, &PodUid::new("a"), &report("effect x of a", after), false, now)
+                    .quarantine
+            };
+            let quarantined = [(); 3].map(|()| {
+                now += after + Duration::from_secs(10);
+                overdue(now).is_some()
+            });
+            assert_eq!(quarantined, [false, false, true], "{minutes} min");
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_effects_pass_their_deadlines_is_left_alone_for_longer_than_they_last() {
+        let (policy, mut panics, now) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
+        let late = report("effect x of a", Duration::from_secs(300));
+        let blames = [(); 8].map(|()| panics.blame(&policy, &PodUid::new("a"), &late, false, now));
+        assert_eq!(seconds(&blames), [0, 0, 300, 600, 1200, 1200, 1200, 1200]);
     }
 
     #[test]
@@ -220,7 +276,7 @@ mod tests {
         while let Some((at, pod)) = due.pop_first().filter(|(at, _)| *at < Duration::from_secs(6 * 3600)) {
             restarts.push(at);
             let uid = PodUid::new(&pod.to_string());
-            let blame = panics.blame(&policy, &uid, "1", false, start + at);
+            let blame = panics.blame(&policy, &uid, &panic("1"), false, start + at);
             due.insert((at + blame.quarantine.unwrap_or(Duration::from_secs(1)), pod));
         }
         let in_the_last_hour = restarts.iter().filter(|at| **at >= Duration::from_secs(5 * 3600)).count();
@@ -239,7 +295,7 @@ mod tests {
     #[test]
     fn a_quarantined_pod_that_panics_is_left_alone_for_longer_at_once() {
         let (policy, mut panics, now) = (QuarantinePolicy::default(), Panics::default(), Instant::now());
-        let blame = panics.blame(&policy, &PodUid::new("a"), "1", true, now);
+        let blame = panics.blame(&policy, &PodUid::new("a"), &panic("1"), true, now);
         assert_eq!(blame.quarantine, Some(Duration::from_secs(10)));
     }
 }

@@ -23,7 +23,7 @@ use super::wire::image_service_client::ImageServiceClient;
 use super::wire::runtime_service_client::RuntimeServiceClient;
 use super::wire::*;
 use bridge_io::Io;
-use bridge_pace::Backoff;
+use bridge_pace::{Backoff, panics};
 
 /// The largest message in either direction, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -115,17 +115,24 @@ impl CriClient {
             let (answer, answered) = oneshot::channel();
             let task = io.spawn(async move {
                 let started = Instant::now();
-                let outcome = match tokio::time::timeout(deadline, call).await {
-                    Ok(Ok(response)) => Ok(response.into_inner()),
-                    // tonic watches the deadline too, and may be first to notice.
-                    Ok(Err(status)) if started.elapsed() < deadline => {
-                        Err(CriError::from_status(rpc, &status))
-                    }
-                    _ => {
-                        // The wording of a deadline in Go, which people and tools search for.
-                        Err(CriError::new(rpc, CriErrorKind::DeadlineExceeded, "context deadline exceeded"))
+                let work = async move {
+                    match tokio::time::timeout(deadline, call).await {
+                        Ok(Ok(response)) => Ok(response.into_inner()),
+                        // tonic watches the deadline too, and may be first to notice.
+                        Ok(Err(status)) if started.elapsed() < deadline => {
+                            Err(CriError::from_status(rpc, &status))
+                        }
+                        _ => {
+                            // The wording of a deadline in Go, which people and tools search for.
+                            Err(CriError::new(
+                                rpc,
+                                CriErrorKind::DeadlineExceeded,
+                                "context deadline exceeded",
+                            ))
+                        }
                     }
                 };
+                let outcome = panics::caught(work).await;
                 // The caller may have dropped the receiving end.
                 drop(answer.send(outcome));
             });
@@ -133,10 +140,14 @@ impl CriClient {
                 AbandonedCall::EndsWithAsker => Some(AbortOnDropHandle::new(task)),
                 AbandonedCall::OutlivesAsker => None,
             };
-            answered.await.unwrap_or_else(|_| {
-                let message = "the call's task ended early".to_owned();
-                Err(CriError::new(rpc, CriErrorKind::Unavailable, message))
-            })
+            match answered.await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(panic)) => panic.resume(),
+                Err(_) => {
+                    let message = "the call's task ended early".to_owned();
+                    Err(CriError::new(rpc, CriErrorKind::Unavailable, message))
+                }
+            }
         }
         .boxed()
     }

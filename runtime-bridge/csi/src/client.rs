@@ -21,6 +21,7 @@ use crate::wire::identity_client::IdentityClient;
 use crate::wire::node_client::NodeClient;
 use crate::wire::*;
 use bridge_io::Io;
+use bridge_pace::panics;
 
 /// The largest message in either direction, bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -86,22 +87,29 @@ impl CsiClient {
             let asked = Arc::clone(&driver);
             let task = io.spawn(async move {
                 let started = Instant::now();
-                let outcome = match tokio::time::timeout(deadline, call).await {
-                    Ok(Ok(response)) => Ok(response.into_inner()),
-                    // tonic watches the deadline too, and may be first to notice.
-                    Ok(Err(status)) if started.elapsed() < deadline => {
-                        Err(CsiError::from_status(&asked, rpc, &status))
+                let work = async move {
+                    match tokio::time::timeout(deadline, call).await {
+                        Ok(Ok(response)) => Ok(response.into_inner()),
+                        // tonic watches the deadline too, and may be first to notice.
+                        Ok(Err(status)) if started.elapsed() < deadline => {
+                            Err(CsiError::from_status(&asked, rpc, &status))
+                        }
+                        _ => Err(CsiError::deadline(&asked, rpc)),
                     }
-                    _ => Err(CsiError::deadline(&asked, rpc)),
                 };
+                let outcome = panics::caught(work).await;
                 // The caller may have dropped the receiving end.
                 drop(answer.send(outcome));
             });
             let _ends_with_asker = AbortOnDropHandle::new(task);
-            answered.await.unwrap_or_else(|_| {
-                let ended = tonic::Status::unavailable("the call's task ended early");
-                Err(CsiError::from_status(&driver, rpc, &ended))
-            })
+            match answered.await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(panic)) => panic.resume(),
+                Err(_) => {
+                    let ended = tonic::Status::unavailable("the call's task ended early");
+                    Err(CsiError::from_status(&driver, rpc, &ended))
+                }
+            }
         }
         .boxed()
     }

@@ -31,6 +31,7 @@ use bridge_io::Io;
 #[cfg(any(test, feature = "fake"))]
 use bridge_io::clock::Clock;
 use bridge_io::clock::SystemClock;
+use bridge_pace::panics;
 
 /// The most bytes of an answer; the largest list of one node's pods stays far below.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -541,10 +542,11 @@ impl ApiClient {
         &self,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Reply<T> {
-        let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(work));
+        let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(panics::caught(work)));
         Box::pin(async move {
             match task.await {
-                Ok(outcome) => outcome,
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(panic)) => panic.resume(),
                 Err(_) => Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down")),
             }
         })

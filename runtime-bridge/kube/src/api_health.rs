@@ -122,6 +122,19 @@ fn back(state: &Sender<State>) {
     });
 }
 
+/// The server is being asked until this is dropped, whatever ends the asking.
+struct Asking(Weak<Sender<State>>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let Some(state) = self.0.upgrade() else { return };
+        state.send_if_modified(|state| {
+            state.asking = false;
+            false
+        });
+    }
+}
+
 /// Asks until the server is well, another call was answered, or the last user of this knowledge has gone.
 async fn ask(
     api_health: Weak<Sender<State>>,
@@ -129,6 +142,7 @@ async fn ask(
     redial: Vec<Arc<dyn Redial>>,
     clock: Arc<dyn Clock>,
 ) {
+    let _asking = Asking(api_health.clone());
     let mut is_first = true;
     loop {
         let (well, asked) = match timeout(ASK_DEADLINE, question(&client)).await {
@@ -143,7 +157,6 @@ async fn ask(
         let others_were_answered = !is_first && !state.borrow().silent;
         if well || others_were_answered {
             back(&state);
-            state.send_modify(|state| state.asking = false);
             return;
         }
         state.send_modify(|state| state.silent = true);

@@ -17,7 +17,7 @@ use super::api::{ApiClient, Select, VersionBody};
 use super::api_health::{ApiHealth, RecoveryWaiter};
 use super::error::{ApiError, StatusBody};
 use super::object::{Object, Said, Unreadable, read_object};
-use bridge_pace::Backoff;
+use bridge_pace::{Backoff, panics};
 
 /// The shortest time of a watch, in seconds; the longest is twice as long, so that watches do not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
@@ -66,9 +66,16 @@ impl ApiClient {
     /// Follows a list until the stream is dropped.
     pub fn follow<K: Object>(&self, select: Select) -> BoxStream<'static, Followed<K>> {
         let (news, heard) = mpsc::channel(NEWS_MAX);
-        let task = AbortOnDropHandle::new(self.io().spawn(follow(self.clone(), select, news)));
+        let following = panics::caught(follow(self.clone(), select, news));
+        let task = AbortOnDropHandle::new(self.io().spawn(following));
         futures::stream::unfold((heard, task), async |(mut heard, task)| {
-            let next = heard.recv().await?;
+            let Some(next) = heard.recv().await else {
+                // It follows for ever, unless it panics: the panic goes on in the actor that follows.
+                if let Ok(Err(panic)) = task.await {
+                    panic.resume();
+                }
+                return None;
+            };
             Some((next, (heard, task)))
         })
         .boxed()
@@ -274,4 +281,34 @@ fn heard<K: Object>(line: &str, version: &mut String) -> Result<Option<Followed<
         *version = newest;
     }
     Ok(news)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+
+    use bridge_io::Io;
+    use futures::FutureExt;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::limits::RateLimit;
+
+    #[tokio::test]
+    async fn a_panic_of_what_follows_goes_on_in_the_reader() {
+        let broken = tower::service_fn(async |_: Request<Body>| -> Result<Response<Body>, tower::BoxError> {
+            panic!("in the call")
+        });
+        let io = Io::current();
+        let client = kube::Client::new(broken, "default");
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let api = ApiClient::new(client, io, unlimited, Duration::from_secs(5));
+        let mut followed = api.follow::<ConfigMap>(Select::default());
+        let Err(panic) = AssertUnwindSafe(followed.next()).catch_unwind().await else {
+            panic!("the stream goes on as if nothing had happened")
+        };
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"in the call"));
+    }
 }

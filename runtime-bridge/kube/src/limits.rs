@@ -243,8 +243,7 @@ impl Bucket {
                 break None;
             }
             if !wait.is_zero() {
-                // At least a timer's resolution: a shorter wait might end before the token exists, again and again.
-                break Some(wait.max(Duration::from_millis(1)));
+                break Some(wait);
             }
             state.bucket.take(now);
             let Some((tenant, waiter)) = state.pop(may) else { break None };

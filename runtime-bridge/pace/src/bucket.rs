@@ -11,6 +11,9 @@ pub struct TokenBucket {
     filled: Duration,
 }
 
+/// No timer measures less: a shorter wait might end before the token exists, again and again.
+const TIMER: Duration = Duration::from_millis(1);
+
 /// A tolerance: parts of a token add up to a whole one only approximately.
 const HAIR: f64 = 1e-9;
 
@@ -34,7 +37,7 @@ impl TokenBucket {
         true
     }
 
-    /// The time until there are `tokens` tokens; zero if there are.
+    /// The time until there are `tokens` tokens, for a timer: at least a millisecond; zero if they are there.
     pub fn until(&mut self, tokens: u32, now: Duration) -> Duration {
         if self.per_second <= 0.0 {
             return Duration::ZERO;
@@ -44,7 +47,7 @@ impl TokenBucket {
         if missing <= HAIR {
             return Duration::ZERO;
         }
-        Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX).max(TIMER)
     }
 
     fn refill(&mut self, now: Duration) {

@@ -85,12 +85,6 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
         waiting.min_by_key(|(tenant, line)| (self.turns.round(tenant), first(line))).map(|(tenant, _)| tenant)
     }
 
-    /// What is first in the line whose turn it is.
-    pub fn peek(&self, may: impl Fn(&K) -> bool) -> Option<&W> {
-        let line = self.lines.get(self.next(may)?)?;
-        line.front().map(|(_, what)| what)
-    }
-
     /// Takes what is first in the line whose turn it is.
     pub fn pop(&mut self, may: impl Fn(&K) -> bool) -> Option<(K, W)> {
         let tenant = self.next(may)?.clone();
@@ -105,11 +99,6 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
         let own = self.lines.get(tenant).map_or(0, VecDeque::len);
         let others = self.lines.iter().filter(|(other, _)| *other != tenant);
         own + others.map(|(_, line)| line.len().min(own + 1)).sum::<usize>()
-    }
-
-    /// How many wait in the line of `tenant`.
-    pub fn waiting_of(&self, tenant: &K) -> usize {
-        self.lines.get(tenant).map_or(0, VecDeque::len)
     }
 
     /// How many wait.
@@ -156,7 +145,7 @@ mod tests {
         }
         let mut visits = 0;
         for _ in 0..50 {
-            if queue.waiting_of(&"visitor") == 0 {
+            if !queue.lines.contains_key(&"visitor") {
                 queue.push(&"visitor", 1000);
             }
             visits += u32::from(queue.pop(|_| true).is_some_and(|(tenant, _)| tenant == "visitor"));

@@ -1,11 +1,13 @@
 //! PURE: the owners of a listener's connections, and which connection is closed when there are too many.
 //!
 //! A connection without an allowed request is a stranger's and never keeps another one out. A user and a peer each have
-//! a share of the places; connections beyond that share rank like strangers'.
+//! a share of the places; connections beyond that share rank like strangers'. The API server is one user and one peer for all
+//! its callers: of a peer's connections those go first that are for the namespace with the most.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// The client behind an address; all addresses of one IPv6 network count as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,12 +24,24 @@ impl From<IpAddr> for Peer {
 
 /// The record of a connection's user. As long as it is held, the connection exists.
 #[derive(Debug, Default)]
-pub struct PeerUser(OnceLock<Arc<str>>);
+pub struct PeerUser {
+    name: OnceLock<Arc<str>>,
+    namespace: Mutex<Option<Arc<str>>>,
+}
 
 impl PeerUser {
     /// Records that a request of this user was allowed; only the first call counts.
     pub fn known(&self, user: &str) {
-        self.0.get_or_init(|| Arc::from(user));
+        self.name.get_or_init(|| Arc::from(user));
+    }
+
+    /// Records whose pod the present request is about; `None` for one that is about no pod.
+    pub fn is_for(&self, namespace: Option<&str>) {
+        *self.namespace.lock().unwrap_or_else(PoisonError::into_inner) = namespace.map(Arc::from);
+    }
+
+    fn namespace(&self) -> Option<Arc<str>> {
+        self.namespace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -45,13 +59,36 @@ pub struct ConnectionTable<T> {
     max: usize,
 }
 
-/// The connections of one peer beyond its and its users' shares: their number, the oldest of a stranger and the oldest
-/// of a known user.
-#[derive(Clone, Copy, Debug, Default)]
+/// The connections of one peer.
+#[derive(Debug, Default)]
 struct PeerConnections {
-    count: usize,
+    /// How many are beyond its and its users' shares.
+    beyond: usize,
+    /// The oldest one of a stranger.
     stranger: Option<usize>,
-    known: Option<usize>,
+    /// Those of known users, by the namespace that they are for.
+    known: BTreeMap<Option<Arc<str>>, Known>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    count: usize,
+    /// The oldest one beyond the shares.
+    beyond: Option<usize>,
+}
+
+impl PeerConnections {
+    /// The oldest connection beyond the shares.
+    fn oldest(&self) -> Option<usize> {
+        self.known.values().filter_map(|known| known.beyond).chain(self.stranger).min()
+    }
+
+    /// The connection to close.
+    fn leaves(&self) -> Option<usize> {
+        let beyond = self.known.values().filter_map(|known| Some((known.count, known.beyond?)));
+        let of_most = || beyond.max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        self.stranger.or_else(|| of_most().map(|(_, oldest)| oldest))
+    }
 }
 
 impl<T> ConnectionTable<T> {
@@ -75,7 +112,8 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Takes out the connection to close: of the peer with the most connections beyond its share, strangers before
-    /// known users, the oldest first. `None` if every connection is within a share.
+    /// known users, of these one for the namespace with the most, the oldest first. `None` if every connection is
+    /// within a share.
     pub fn send_away(&mut self) -> Option<T> {
         self.forget_the_gone();
         let share = (self.max / 2).max(1);
@@ -83,27 +121,28 @@ impl<T> ConnectionTable<T> {
         let mut by_peer: BTreeMap<Peer, usize> = BTreeMap::new();
         let mut crowds: BTreeMap<Peer, PeerConnections> = BTreeMap::new();
         for (at, seat) in self.seats.iter().enumerate() {
-            let user = seat.card.upgrade().and_then(|card| card.0.get().cloned());
-            let is_stranger = user.is_none();
-            if let Some(user) = user {
-                let of_user = by_user.entry(user).or_default();
-                let of_peer = by_peer.entry(seat.peer).or_default();
-                *of_user += 1;
-                *of_peer += 1;
-                if *of_user <= share && *of_peer <= share {
-                    continue;
-                }
-            }
             let crowd = crowds.entry(seat.peer).or_default();
-            crowd.count += 1;
-            let oldest = if is_stranger { &mut crowd.stranger } else { &mut crowd.known };
-            oldest.get_or_insert(at);
+            let card = seat.card.upgrade();
+            let Some((user, card)) = card.and_then(|card| Some((card.name.get().cloned()?, card))) else {
+                crowd.beyond += 1;
+                crowd.stranger.get_or_insert(at);
+                continue;
+            };
+            let of_user = by_user.entry(user).or_default();
+            let of_peer = by_peer.entry(seat.peer).or_default();
+            *of_user += 1;
+            *of_peer += 1;
+            let known = crowd.known.entry(card.namespace()).or_default();
+            known.count += 1;
+            if *of_user > share || *of_peer > share {
+                crowd.beyond += 1;
+                known.beyond.get_or_insert(at);
+            }
         }
         // Among crowds of one size, the one with the oldest connection.
-        let oldest = |crowd: &PeerConnections| crowd.stranger.into_iter().chain(crowd.known).min();
-        let largest =
-            crowds.into_values().max_by_key(|crowd| (crowd.count, std::cmp::Reverse(oldest(crowd))))?;
-        self.seats.remove(largest.stranger.or(largest.known)?).map(|seat| seat.leave)
+        let crowds = crowds.into_values().filter_map(|crowd| Some((crowd.oldest()?, crowd)));
+        let (_, largest) = crowds.max_by_key(|(oldest, crowd)| (crowd.beyond, Reverse(*oldest)))?;
+        self.seats.remove(largest.leaves()?).map(|seat| seat.leave)
     }
 }
 
@@ -158,6 +197,24 @@ mod tests {
         assert_eq!(leaving(of(2, &user)), [2]);
         let peer = [("1.1.1.1", Some("jane")), ("1.1.1.1", Some("joe")), ("1.1.1.1", Some("ann"))];
         assert_eq!(leaving(of(2, &peer)), [2]);
+    }
+
+    #[test]
+    fn of_one_peer_the_namespace_with_the_most_loses_first() {
+        let (mut seats, mut cards) = of(4, &[("1.1.1.1", Some("apiserver")); 8]);
+        cards.iter().for_each(|card| card.is_for(Some("crowd")));
+        for n in 8..12 {
+            let card = seats.come(peer("1.1.1.1"), n);
+            card.known("apiserver");
+            card.is_for(Some("quiet"));
+            cards.push(card);
+        }
+        assert_eq!(
+            [(); 4].map(|()| seats.send_away()),
+            [4, 5, 6, 7].map(Some),
+            "the oldest beyond the share"
+        );
+        assert_eq!(seats.send_away(), Some(8), "both have as many: the one that has some beyond the share");
     }
 
     #[test]

@@ -21,8 +21,7 @@ impl ImageManager {
         while let Some(pod) = self.pulls.next_pod().cloned() {
             let token = self.throttle.take(&pod, self.now());
             if let Token::After(wait) = token {
-                // At least a timer's resolution: a shorter wait might end before the token exists.
-                return ctx.set_timer(Timer::Token, wait.max(Duration::from_millis(1)));
+                return ctx.set_timer(Timer::Token, wait);
             }
             let Some(key) = self.pulls.begin() else { return };
             if token == Token::Overdrawn {

@@ -5,6 +5,14 @@ use axum::http::Method;
 /// Paths that run a command in a container, or open a connection into one.
 const INTO_CONTAINERS: [&str; 4] = ["/exec", "/attach", "/run", "/portForward"];
 
+/// The namespace of the pod that a path reaches into or whose logs it names.
+pub fn namespace(path: &str) -> Option<&str> {
+    let mut parts = path.split('/').skip(1);
+    let first = parts.next()?;
+    let of_pods = INTO_CONTAINERS.iter().filter_map(|one| one.strip_prefix('/')).chain(["containerLogs"]);
+    parts.next().filter(|_| of_pods.into_iter().any(|one| one == first))
+}
+
 /// A verb, and the subresources of the Node of which the caller must be allowed at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -77,6 +85,22 @@ mod tests {
     fn of(method: &str, path: &str) -> (&'static str, String) {
         let asked = attributes(&method.parse().unwrap(), path, false);
         (asked.verb, asked.subresources.join(" "))
+    }
+
+    #[test]
+    fn what_reaches_into_a_pod_is_for_its_namespace() {
+        for path in [
+            "/exec/a/pod/c",
+            "/attach/a/pod/c",
+            "/run/a/pod/uid/c",
+            "/portForward/a/pod",
+            "/containerLogs/a/pod/c",
+        ] {
+            assert_eq!(namespace(path), Some("a"), "{path}");
+        }
+        for path in ["/", "/pods", "/exec", "/logs/a/pod", "/metrics/cadvisor"] {
+            assert_eq!(namespace(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -172,6 +172,7 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     // Being named is not enough for the connection to count as known: many users are named and may do nothing here.
     if user.name != ANONYMOUS {
         connection.place.card.known(&user.name);
+        connection.place.card.is_for(attributes::namespace(&path));
     }
     request.extensions_mut().insert(Caller(user));
     let answer = tokio::time::timeout(connection.patience.streams(), next.run(request)).await;

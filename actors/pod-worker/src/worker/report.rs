@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::facts::{WorkerReport, WorkerReported};
-use supervision::Ctx;
+use supervision::{Address, Ctx};
 use tokio::time::Instant;
 
 use super::{PodWorker, Timer};
@@ -43,9 +43,14 @@ impl PodWorker {
         let report = Arc::new(report);
         self.report = Some(report.clone());
         let reported = WorkerReported { uid: self.uid.clone(), report };
-        let refused = self.deps.reports.iter().filter(|address| address.tell(reported.clone()).is_err());
+        let refused = |address: &Address<WorkerReported>| address.tell(reported.clone()).is_err();
+        let (pool, others) = self.deps.reports.split_at(1);
+        let heard_by_others = others.iter().filter(|address| refused(address)).count() == 0;
+        // The pool ends a worker with its last report, so all others have it first.
+        let is_last = reported.report.released && reported.report.deleted;
+        let goes_to_pool = heard_by_others || !is_last;
         // Every follower is told again: with the worker's next step, or a second from now.
-        self.report_refused = refused.count() > 0;
+        self.report_refused = !heard_by_others || (goes_to_pool && pool.iter().any(refused));
         if self.report_refused {
             ctx.set_timer(Timer::Report, REPORT_AGAIN);
         }

@@ -141,7 +141,6 @@ async fn more_watches_than_a_connection_takes_hold_up_no_call(subject: &Subject)
     let (number, last) = (WATCHES - 1, views.last_mut().expect("one"));
     set(subject, &format!("one{number}"), "1").await;
     last.until("the last", |view| data(view, &format!("one{number}")).is_some()).await;
-    assert!(views.iter().all(|view| view.lists == 1 && view.troubles.is_empty()), "none was cut");
 }
 
 async fn broken_watches_lose_nothing(subject: &Subject) {

@@ -8,11 +8,17 @@ use tokio::time::Instant;
 
 use crate::actors::{Count, Counter, Outside, PanicHere, ask, start};
 
-async fn crash_six_times(world: &Sandbox, counter: &Supervised<Counter>, outside: &Outside) {
+async fn crash_five_times(world: &Sandbox, counter: &Supervised<Counter>, outside: &Outside) {
+    world.until("the first incarnation", || outside.born() > 0).await;
+    let born = outside.born();
     for restart in 1..=5 {
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
-        world.until("the restart", || outside.born() == restart + 1).await;
+        world.until("the restart", || outside.born() == born + restart).await;
     }
+}
+
+async fn crash_six_times(world: &Sandbox, counter: &Supervised<Counter>, outside: &Outside) {
+    crash_five_times(world, counter, outside).await;
     counter.address::<PanicHere>().tell(PanicHere).unwrap();
 }
 
@@ -45,6 +51,26 @@ fn g7_a_degradable_actor_goes_dormant_and_is_tried_every_five_minutes() {
         // With a clean history: five restarts are allowed again.
         counter.address::<PanicHere>().tell(PanicHere).unwrap();
         world.until("the restart", || outside.born() == 8).await;
+    });
+}
+
+#[test]
+fn g7_an_actor_that_is_revived_before_it_is_dormant_is_tried_with_what_came_since() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Degradable);
+        crash_five_times(world, &counter, &outside).await;
+        world.tree.revive("Counter").unwrap();
+        world.pass(Duration::from_millis(1)).await;
+        counter.address::<PanicHere>().tell(PanicHere).unwrap();
+        let asked = counter.asked::<supervision::Outside, Count>();
+        assert_eq!(asked.ask(Count, Duration::from_secs(60)).await, Ok(1), "it was kept");
+        assert_eq!(outside.born(), 7);
+        let events = world.events_of("Counter").await;
+        assert!(!events.iter().any(|what| matches!(what, EventKind::Dormant { .. })), "{events:?}");
+        crash_six_times(world, &counter, &outside).await;
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(world.report("Counter").await.state, State::Dormant, "once");
     });
 }
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use actix::{Actor, Handler, MessageResult};
 use messages::supervision::Fault;
-use supervision::{AskError, EventKind, Policy, RestartPolicy, State, Supervised, Vitality};
+use supervision::{
+    AskError, Ctx, EventKind, Place, Policy, RestartPolicy, Seated, State, Subsystem, Supervised, Vitality,
+};
 use testkit::{Sandbox, sandbox};
 
 use crate::actors::{AndAgain, Count, Counter, GetIncarnation, HangForEver, Log, Outside, ask, start};
@@ -31,6 +34,46 @@ fn an_actor_that_waits_takes_no_message_not_even_of_the_same_turn() {
         world.pass(Duration::from_secs(1)).await;
         assert!(outside.logged().is_empty());
         assert_eq!(world.report("Counter").await.mailbox_depth, 1);
+    });
+}
+
+/// A subsystem whose state cannot be shown.
+struct Shy(u64);
+
+impl Actor for Shy {
+    type Context = Ctx<Self>;
+}
+
+impl Subsystem for Shy {
+    const NAME: &'static str = "Shy";
+    type Timer = ();
+
+    fn observe(&self) -> serde_json::Value {
+        panic!("it is shy")
+    }
+}
+
+impl Handler<Count> for Shy {
+    type Result = MessageResult<Count>;
+
+    fn handle(&mut self, _: Count, _: &mut Ctx<Self>) -> Self::Result {
+        self.0 += 1;
+        MessageResult(self.0)
+    }
+}
+
+#[test]
+fn an_actor_whose_state_cannot_be_shown_goes_on() {
+    sandbox(Policy::default(), async |world| {
+        let seated: Seated<Shy> = world.tree.seat(Vitality::Vital);
+        let shy = seated.start(&Place::Here, || Shy(0));
+        for asked in 1..=10 {
+            let report = world.report("Shy").await;
+            assert_eq!((report.state, report.restarts), (State::Running, 0));
+            let shown = report.observed.to_string();
+            assert!(shown.contains("it is shy at ") && shown.contains("orders.rs:"), "{shown}");
+            assert_eq!(ask(&shy.asked(), Count).await, Ok(asked));
+        }
     });
 }
 

@@ -153,6 +153,25 @@ fn g13_effects_of_several_pods_that_wait_too_long_are_no_fault_of_these_pods() {
 }
 
 #[test]
+fn g13_a_pod_whose_effects_are_always_overdue_is_quarantined_and_the_actor_goes_on() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, _) = start(world, Vitality::Degradable);
+        for incarnation in 1..=3 {
+            let hang = Do::this(|ctx| {
+                ctx.effect("look", Some(PodUid::new("a")), Idle::default(), |_, (), _| ());
+            });
+            counter.address::<Do>().tell(hang).unwrap();
+            assert_eq!(ask(&counter.asked(), GetIncarnation).await, Ok(incarnation));
+            assert!(world.report("Counter").await.quarantined.is_empty());
+            world.pass(Duration::from_secs(301)).await;
+        }
+        let quarantined = world.report("Counter").await.quarantined;
+        assert_eq!(quarantined.keys().collect::<Vec<_>>(), [&PodUid::new("a")], "the third in a row");
+    });
+}
+
+#[test]
 fn an_effect_that_ended_or_was_cancelled_is_shown_no_longer() {
     sandbox(Policy::default(), async |world| {
         let (counter, _) = start(world, Vitality::Degradable);

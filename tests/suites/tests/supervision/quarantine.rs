@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
 use messages::PodUid;
 use supervision::{AskError, EventKind, Policy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
-use crate::actors::{Count, Counter, GetPod, Outside, Poison, SetPodTimer, ask, start};
+use crate::actors::{Count, Counter, Do, GetPod, Outside, Poison, SetPodTimer, ask, start};
 
 fn poison(uid: &str, panics: bool) -> Poison {
     Poison { uid: PodUid::new(uid), panics, place: 0 }
@@ -66,6 +67,35 @@ fn g11_the_third_panic_quarantines_the_pod_and_no_other() {
         assert_eq!(quarantined.collect::<Vec<_>>(), [("Counter", "bad", "poison", 10)]);
         let released = seen.iter().any(|event| event.what == EventKind::Released { pod: PodUid::new("bad") });
         assert!(released, "observers learn both ends");
+    });
+}
+
+#[test]
+fn g11_what_is_held_aside_makes_room_for_those_that_wait() {
+    sandbox(Policy { mailbox_bound: 1, ..Policy::default() }, async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        crash_on(world, &counter, &outside, "bad", 2).await;
+        // The third panic comes while a message of the pod fills the mailbox and an ask waits for room.
+        let (counts, poisons) = (counter.asked::<supervision::Outside, Count>(), counter.address::<Poison>());
+        let (hands, handed) = std::sync::mpsc::channel();
+        let begin = Do::this(move |ctx| {
+            let (counts, poisons, hands) = (counts.clone(), poisons.clone(), hands.clone());
+            ctx.effect("work", Some(PodUid::new("bad")), std::future::ready(()), move |_, (), _| {
+                poisons.tell(poison("bad", false)).unwrap();
+                let mut asks = Box::pin(async move { counts.ask(Count, Duration::from_secs(60)).await });
+                assert!(asks.as_mut().now_or_never().is_none(), "there is no room");
+                hands.send(asks).unwrap();
+                panic!("poison")
+            });
+        });
+        counter.address::<Do>().tell(begin).unwrap();
+        world.until("the restart", || outside.born() == 4).await;
+        let begun = tokio::time::Instant::now();
+        assert_eq!(handed.recv().unwrap().await, Ok(1));
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert!(world.report("Counter").await.quarantined.contains_key(&PodUid::new("bad")));
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 0, "it is held aside");
     });
 }
 
