@@ -105,19 +105,27 @@ pub struct DesiredPods {
 pub struct DesiredPodsChanged(pub PodSetUpdate<Arc<DesiredPod>>);
 delivery!(DesiredPodsChanged => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
-/// What the runtime holds of one pod. Writer: Pleg.
-#[derive(Clone, Debug)]
-pub struct PodObserved {
-    /// The pod's UID.
-    pub uid: PodUid,
+/// What Pleg's newest look at a pod found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenPod {
     /// What the runtime holds of the pod.
     pub state: Arc<RuntimePod>,
     /// The token of the newest `PodTouched` that had arrived when Pleg began this look.
     pub touch: u64,
-    /// A number that grows with every look, also over restarts of Pleg: of two facts about one pod the higher one holds.
-    pub look: u64,
 }
-delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+impl SeenPod {
+    /// The pod when the runtime holds nothing of it any more.
+    pub fn gone(&self) -> Self {
+        Self { state: Arc::new(RuntimePod::absent(self.state.pod.clone())), touch: self.touch }
+    }
+}
+
+/// What the runtime holds of pods, pod by pod. A pod of which it holds nothing is told as such and stays in the set for some
+/// time. The set is complete when every pod has been looked at that the first whole list named. Writer: Pleg.
+#[derive(Clone, Debug)]
+pub struct PodObserved(pub PodSetUpdate<SeenPod>);
+delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
 /// The runtime's own health. Writer: Pleg.
 #[derive(Clone, Debug)]

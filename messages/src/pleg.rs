@@ -3,24 +3,27 @@
 use std::sync::Arc;
 
 use crate::runtime::{HeldPods, RuntimePod, RuntimePods};
-use crate::{PodUid, delivery, receives};
+use crate::{Key, PodUid, delivery, receives};
 
 /// Asks Pleg to look at this pod in the runtime now, since its containers were or will be changed.
 #[derive(Clone, Debug)]
 pub struct PodTouched {
     /// The pod's UID.
     pub uid: PodUid,
-    /// Answered by a `PodObserved` whose `touch` is at least this. Grows per sender; 0 if the sender does not wait for the look. Of
+    /// Answered by a [`SeenPod`](crate::facts::SeenPod) whose `touch` is at least this. Grows per sender; 0 if the sender does not wait for the look. Of
     /// several that wait in Pleg's mailbox the highest is kept, whichever message is the newest.
     pub token: u64,
 }
 delivery!(PodTouched => (): Command, LatestPerKey, pod = |m| Some(&m.uid),
     absorb = |newer, older| newer.token = newer.token.max(older.token));
 
-/// Asks Pleg to send every pod's state and the runtime's health again, since a receiver has restarted.
+/// Asks Pleg to send every pod's state and the runtime's health again: the receiver has restarted or has missed a change.
 #[derive(Clone, Debug)]
-pub struct ResendObserved;
-delivery!(ResendObserved => (): Command, LatestPerKey);
+pub struct ResendObserved {
+    /// Its name in the supervision tree.
+    pub receiver: &'static str,
+}
+delivery!(ResendObserved => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
 /// Asks for the state of every pod that Pleg could look at, as of its newest looks; `None` before the runtime's first
 /// list. A pod that is missing here may still exist: see [`GetHeldPods`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::facts::{
     DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection,
-    RuntimeObserved, WorkerReport, WorkerReported,
+    RuntimeObserved, SeenPod, WorkerReport, WorkerReported,
 };
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
@@ -48,8 +48,8 @@ receives!(
 /// The messages that a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodObserved, PodRef,
-        ProbeVerdict, RuntimeObserved, delivery, receives,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodRef, PodUid, ProbeVerdict,
+        RuntimeObserved, SeenPod, delivery, receives,
     };
 
     /// States what the worker shall do about its pod; a newer message replaces a waiting one.
@@ -74,7 +74,17 @@ pub mod worker {
     }
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));
 
+    /// What Pleg sees of the worker's pod.
+    #[derive(Clone, Debug)]
+    pub struct PodSeen {
+        /// The pod's UID.
+        pub uid: PodUid,
+        /// As of Pleg's newest look.
+        pub seen: SeenPod,
+    }
+    delivery!(PodSeen => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
     receives!(
-        "PodWorker": SyncPod, PodObserved, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved, PodObjectsChanged
+        "PodWorker": SyncPod, PodSeen, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved, PodObjectsChanged
     );
 }

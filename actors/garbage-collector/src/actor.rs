@@ -8,13 +8,13 @@ use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved, WorkerReport, WorkerReported};
+use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved, SeenPod, WorkerReport, WorkerReported};
 use messages::garbage_collector::{self, CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
-use messages::runtime::{ContainerState, RuntimePod};
-use pod_set::{Looks, PodSet, Taken};
+use messages::runtime::ContainerState;
+use pod_set::{Followed, PodSet, Taken};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, reply_later};
 
 use crate::execute::{self, Backends, LogsFound, Removed};
@@ -60,8 +60,7 @@ pub enum Timer {
 pub struct GarbageCollector {
     deps: GarbageCollectorDeps,
     desired: PodSet<Arc<DesiredPod>>,
-    observed: BTreeMap<PodUid, Arc<RuntimePod>>,
-    looks: Looks,
+    observed: Followed<SeenPod>,
     reports: BTreeMap<PodUid, Arc<WorkerReport>>,
     removals: Removals,
     /// Whether logs are being looked at.
@@ -82,8 +81,7 @@ impl GarbageCollector {
         Self {
             deps,
             desired: PodSet::default(),
-            observed: BTreeMap::new(),
-            looks: Looks::default(),
+            observed: Followed::default(),
             reports: BTreeMap::new(),
             removals: Removals::default(),
             looking: false,
@@ -106,15 +104,15 @@ impl GarbageCollector {
         }
         let now = self.deps.clock.now();
         // Nothing of a quarantined pod is removed.
-        let mut observed = self.observed.clone();
-        observed.retain(|uid, _| !ctx.is_quarantined(uid));
+        let observed = self.observed.present().filter(|(uid, _)| !ctx.is_quarantined(uid));
+        let observed = observed.map(|(uid, seen)| (uid.clone(), seen.state.clone())).collect();
         let garbage = match self.waiting.is_empty() {
             true => garbage(&observed, &self.reports, &self.deps.policy, now),
             false => dead_of_all(&observed, &self.reports, now),
         };
         if !self.looking {
             self.looking = true;
-            let all = self.observed.values().flat_map(|pod| &pod.containers);
+            let all = self.observed.present().flat_map(|(_, seen)| &seen.state.containers);
             let alive = all.filter(|c| c.state != ContainerState::Exited).map(|c| c.id.to_string());
             let work = execute::look_at_logs(self.deps.backends.dirs.clone(), alive.collect());
             ctx.effect("look at logs", None, work, Self::looked);
@@ -201,7 +199,8 @@ impl GarbageCollector {
     /// The pods whose logs may still be wanted.
     fn known(&self) -> BTreeSet<PodUid> {
         let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
-        self.desired.uids().chain(self.observed.keys()).chain(working).cloned().collect()
+        let present = self.observed.present().map(|(uid, _)| uid);
+        self.desired.uids().chain(present).chain(working).cloned().collect()
     }
 }
 
@@ -215,7 +214,7 @@ impl Subsystem for GarbageCollector {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pleg, ResendObserved);
+        ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pool, ResendReports);
         ctx.set_timer(Timer::Collect, PERIOD);
     }
@@ -230,7 +229,7 @@ impl Subsystem for GarbageCollector {
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
             "removed": self.removed,
-            "pods": self.observed.len(),
+            "pods": self.observed.present().count(),
             "podsWaiting": self.removals.counts().0,
             "podsUnderWay": self.removals.counts().1,
             "problem": self.problem,
@@ -252,13 +251,8 @@ impl Handler<DesiredPodsChanged> for GarbageCollector {
 impl Handler<PodObserved> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
-        if !self.looks.is_newest(&observed.uid, observed.look) {
-            return;
-        }
-        if observed.state.is_absent() {
-            self.observed.remove(&observed.uid);
-        } else {
-            self.observed.insert(observed.uid, observed.state);
+        if self.observed.observe(observed).is_none() {
+            self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
         }
     }
 }

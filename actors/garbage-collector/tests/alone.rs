@@ -17,7 +17,7 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::ContainerState;
-use stage::{Neighbour, Stage, alone, ask, desired, observed, pod, reported};
+use stage::{Neighbour, Stage, alone, ask, desired, pod, reported, seen, told};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -114,13 +114,13 @@ async fn ended(stage: &Stage<'_>) -> PodObserved {
 async fn ended_pod(stage: &Stage<'_>, pod: &DesiredPod) -> PodObserved {
     let ran = stage.fakes.run(pod).await;
     stage.fakes.runtime.kill_sandbox(&ran.sandbox);
-    let mut seen = observed(pod, 1);
+    let mut seen = seen(pod, 1);
     let state = Arc::make_mut(&mut seen.state);
     (state.sandboxes[0].id, state.sandboxes[0].ready) = (Arc::from(ran.sandbox), false);
     let container = &mut state.containers[0];
     (container.id, container.sandbox_id) = (Arc::from(ran.container), state.sandboxes[0].id.clone());
     (container.state, container.finished_at) = (ContainerState::Exited, container.started_at);
-    seen
+    told([seen])
 }
 
 /// The worker's report that everything is released, since the pod was deleted.

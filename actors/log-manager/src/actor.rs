@@ -9,10 +9,10 @@ use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
 use bridge_node::host::LogPlace;
 use messages::PodUid;
-use messages::facts::PodObserved;
+use messages::facts::{PodObserved, SeenPod};
 use messages::log_manager;
 use messages::pleg::ResendObserved;
-use pod_set::Looks;
+use pod_set::Followed;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
 use crate::execute::{self, Backends, Looked, RotationOutcome};
@@ -51,7 +51,7 @@ type RotatedFile = (LogPlace, String);
 pub struct LogManager {
     deps: LogManagerDeps,
     writers: BTreeMap<PodUid, Vec<Writer>>,
-    looks: Looks,
+    observed: Followed<SeenPod>,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
     compressions: Queue<RotatedFile, PodUid>,
@@ -71,7 +71,7 @@ impl LogManager {
         Self {
             deps,
             writers: BTreeMap::new(),
-            looks: Looks::default(),
+            observed: Followed::default(),
             turns: Queue::new(workers),
             compressions: Queue::new(workers),
             oversized: BTreeMap::new(),
@@ -182,6 +182,17 @@ impl LogManager {
         self.go_on(ctx);
     }
 
+    /// Takes the running containers of a pod.
+    fn see(&mut self, uid: &PodUid, now: Vec<Writer>) {
+        let before = self.writers.remove(uid).unwrap_or_default();
+        for one in before.iter().filter(|one| now.iter().all(|now| now.container != one.container)) {
+            self.problems.remove(&one.container);
+        }
+        if !now.is_empty() {
+            self.writers.insert(uid.clone(), now);
+        }
+    }
+
     /// Logs a problem of a running container's log, if it is new.
     fn told(&mut self, writer: &Writer, outcome: Result<(), String>) {
         let Err(problem) = outcome else {
@@ -208,7 +219,7 @@ impl Subsystem for LogManager {
         if self.deps.rotation.bytes_max.is_none() {
             return;
         }
-        ctx.tell_until_taken(&self.deps.pleg, ResendObserved);
+        ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
         ctx.set_timer(Timer::Look, self.deps.rotation.interval);
     }
 
@@ -216,6 +227,11 @@ impl Subsystem for LogManager {
         match timer {
             Timer::Look => self.look(ctx),
         }
+    }
+
+    fn on_release(&mut self, pod: &PodUid, _ctx: &mut Ctx<Self>) {
+        let seen = self.observed.get(pod);
+        self.see(pod, seen.map(|seen| writers(&seen.state)).unwrap_or_default());
     }
 
     fn observe(&self) -> serde_json::Value {
@@ -232,26 +248,15 @@ impl Subsystem for LogManager {
 
 impl Handler<PodObserved> for LogManager {
     type Result = ();
-    fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
         if self.deps.rotation.bytes_max.is_none() {
             return;
         }
-        if !self.looks.is_newest(&observed.uid, observed.look) {
-            return;
-        }
-        let writers = writers(&observed.state);
-        let known = self.writers.get(&observed.uid);
-        let ended = known
-            .into_iter()
-            .flatten()
-            .filter(|one| writers.iter().all(|now| now.container != one.container));
-        for one in ended {
-            self.problems.remove(&one.container);
-        }
-        if writers.is_empty() {
-            self.writers.remove(&observed.uid);
-        } else {
-            self.writers.insert(observed.uid, writers);
+        let Some(changed) = self.observed.observe(observed) else {
+            return self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
+        };
+        for (uid, seen) in changed {
+            ctx.for_pod(&uid, |_| self.see(&uid, writers(&seen.state)));
         }
     }
 }

@@ -11,7 +11,7 @@ use bridge_node::host::FakeContainerLogs;
 use log_manager::{Backends, LogManager, LogManagerDeps, LogRotation};
 use messages::facts::PodObserved;
 use messages::pleg::ResendObserved;
-use stage::{Neighbour, Stage, alone, observed, pod};
+use stage::{Neighbour, Stage, alone, pod, seen, told};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -43,10 +43,10 @@ async fn writer(stage: &Stage<'_>) -> PodObserved {
     let ran = stage.fakes.run(&pod(0)).await;
     let log = directory().join("0.log");
     stage.fakes.disk.write(&log, "more than ten bytes", 0o640);
-    let mut seen = observed(&pod(0), 1);
+    let mut seen = seen(&pod(0), 1);
     let container = &mut Arc::make_mut(&mut seen.state).containers[0];
     (container.id, container.log_path) = (Arc::from(ran.container), Arc::from(log.to_str().unwrap()));
-    seen
+    told([seen])
 }
 
 fn reopened(stage: &Stage<'_>) -> u64 {

@@ -423,7 +423,7 @@ impl Subsystem for NodeStatus {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
         let follow = self.deps.node_watch.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {

@@ -2,6 +2,7 @@
 
 mod events;
 mod health;
+mod telling;
 mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ use bridge_pace::Backoff;
 use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{PodObserved, RuntimeObserved};
+use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
@@ -24,6 +25,7 @@ use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, blame, rep
 use tokio::time::Instant;
 
 use self::health::Version;
+use self::telling::Told;
 use crate::inspect::{self, FailedLook, Found};
 use crate::metrics::PlegMetrics;
 use crate::observe;
@@ -44,13 +46,6 @@ const HEARD_BY: Duration = Duration::from_secs(1);
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
 /// In a burst, looks are gathered for so long.
 const GATHER: Duration = Duration::from_millis(3);
-/// Pause before observers are told again what one of them had no room for.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
-/// Pods that are told again, at most; of any more the observers hear with the next look that shows something new.
-const UNTOLD_MAX: usize = 4096;
-/// Looks of one incarnation: a number of so many bits.
-const LOOKS_BITS: u32 = 40;
-
 /// Asks that wait for the first relist.
 const WAITING_MAX: usize = 16;
 
@@ -120,8 +115,8 @@ pub enum Timer {
     Slow(PodUid),
     /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
     Look(PodUid),
-    /// Tell again what was refused.
-    TellAgain,
+    /// Tell observers what they are owed, or a digest.
+    Tell,
 }
 
 /// Pods that run, and containers by state.
@@ -148,20 +143,13 @@ impl Counts {
     }
 }
 
-struct Pod {
-    state: Arc<RuntimePod>,
-    sent_touch: u64,
-    look: u64,
-}
-
 /// The single owner of the observed state of the runtime.
 pub struct Pleg {
     deps: PlegDeps,
-    pods: BTreeMap<PodUid, Pod>,
+    told: Told,
     schedule: Schedule,
     /// Looks under way, and the wall times at which they began.
     looking: BTreeMap<PodUid, Timestamp>,
-    looks: u64,
     health: Option<Arc<RuntimeHealth>>,
     version: Option<Version>,
     events: bool,
@@ -179,8 +167,6 @@ pub struct Pleg {
     /// As what each pod is counted, and the sum of that.
     counted: BTreeMap<PodUid, Counts>,
     counts: Counts,
-    /// What some observer had no room for.
-    untold: BTreeMap<PodUid, PodObserved>,
     checking: bool,
     relisting: Option<Instant>,
     last_relist: Option<Instant>,
@@ -191,11 +177,10 @@ impl Pleg {
     /// An incarnation that has not looked yet.
     pub fn new(deps: PlegDeps) -> Self {
         Self {
+            told: Told::new(0, &deps.observers),
             deps,
-            pods: BTreeMap::new(),
             schedule: Schedule::default(),
             looking: BTreeMap::new(),
-            looks: 0,
             health: None,
             version: None,
             events: false,
@@ -205,7 +190,6 @@ impl Pleg {
             unseen: BTreeSet::new(),
             counted: BTreeMap::new(),
             counts: Counts::default(),
-            untold: BTreeMap::new(),
             complained: BTreeMap::new(),
             checking: false,
             relisting: None,
@@ -219,7 +203,7 @@ impl Pleg {
             return;
         }
         self.relisting = Some(Instant::now());
-        let known = self.pods.keys().chain(&self.unseen);
+        let known = self.told.pods().map(|(uid, _)| uid).chain(&self.unseen);
         let known = Whose::All(known.map(|uid| uid.to_string()).collect());
         ctx.effect("relist", None, bridge_cri::list(self.deps.runtime.clone(), known), Self::relisted);
     }
@@ -240,10 +224,11 @@ impl Pleg {
                 }
                 let metrics = &self.deps.metrics;
                 metrics.last_seen_seconds.set(self.deps.clock.now().as_second() as f64);
-                self.compare(&observe::lines(&listed.sandboxes, &listed.containers), ctx);
+                let wanted = self.compare(&observe::lines(&listed.sandboxes, &listed.containers), ctx);
                 // Of pods that a list lacks nothing may be cleaned away while they may run.
                 if listed.has_all_ready() {
                     self.hold(observe::held(&listed.sandboxes, &listed.containers));
+                    self.told.listed(wanted);
                 }
                 ctx.set_timer(Timer::Relist, self.deps.config.relist);
             }
@@ -261,7 +246,7 @@ impl Pleg {
     fn hold(&mut self, listed: BTreeMap<PodUid, HeldPod>) {
         let mut before = self.held.replace(listed).unwrap_or_default();
         let held = self.held.get_or_insert_default();
-        for (uid, pod) in &self.pods {
+        for (uid, pod) in self.told.pods() {
             let found = || HeldPod { pod: pod.state.pod.clone(), source: None };
             held.entry(uid.clone()).or_insert_with(|| before.remove(uid).unwrap_or_else(found));
         }
@@ -271,18 +256,30 @@ impl Pleg {
         }
     }
 
-    /// Queues a look at every pod whose lines differ from its known state.
-    fn compare(&mut self, told: &BTreeMap<PodUid, Vec<observe::Line>>, ctx: &mut Ctx<Self>) {
-        let vanished = self.pods.keys().filter(|uid| !told.contains_key(*uid)).cloned();
-        let changed = told.iter().filter_map(|(uid, lines)| {
-            let known = self.pods.get(uid);
-            let same = || known.is_some_and(|pod| observe::known_lines(&pod.state) == *lines);
-            (!blame::for_pod(uid, same)).then(|| uid.clone())
-        });
-        let wanted: Vec<PodUid> = vanished.chain(changed).collect();
-        for uid in &wanted {
-            ctx.for_pod(uid, |_| self.schedule.want(uid, 0));
+    /// Queues a look at every pod whose lines differ from its known state, unless it is left alone. Returns these pods.
+    fn compare(
+        &mut self,
+        listed: &BTreeMap<PodUid, Vec<observe::Line>>,
+        ctx: &mut Ctx<Self>,
+    ) -> BTreeSet<PodUid> {
+        let vanished = self.told.pods().map(|(uid, _)| uid).filter(|uid| !listed.contains_key(*uid)).cloned();
+        let mut wanted: BTreeSet<PodUid> = vanished.collect();
+        for (uid, lines) in listed {
+            let same = ctx.for_pod(uid, |_| {
+                self.told.get(uid).is_some_and(|pod| observe::known_lines(&pod.state) == *lines)
+            });
+            if same != Some(true) {
+                wanted.insert(uid.clone());
+            }
         }
+        wanted.retain(|uid| {
+            let is_looked_at = ctx.for_pod(uid, |_| self.schedule.want(uid, 0)).is_some();
+            if !is_looked_at {
+                self.told.unseen(uid);
+            }
+            is_looked_at
+        });
+        wanted
     }
 
     /// Begins looks at once while few are under way; in a burst a moment later, so that looks begin together.
@@ -305,6 +302,7 @@ impl Pleg {
             if ctx.is_quarantined(&look.uid) {
                 // When the pod is let in again, another look is queued.
                 self.schedule.done(&look.uid);
+                self.told.unseen(&look.uid);
                 continue;
             }
             let _named = blame::name(&look.uid);
@@ -312,7 +310,7 @@ impl Pleg {
             ctx.cancel_timer(&Timer::Look(look.uid.clone()));
             ctx.cancel_timer(&Timer::Soon(look.uid.clone()));
             self.looking.insert(look.uid.clone(), self.deps.clock.now());
-            let known = self.pods.get(&look.uid).map(|pod| pod.state.clone());
+            let known = self.told.get(&look.uid).map(|pod| pod.state.clone());
             let (runtime, dirs) = (self.deps.runtime.clone(), self.deps.dirs.clone());
             let of_pod = || inspect::lists(runtime.clone(), Whose::Pod(look.uid.to_string()));
             let lists = shared.clone().unwrap_or_else(of_pod);
@@ -325,6 +323,7 @@ impl Pleg {
                 actor.looked(&uid, token, found, ctx);
             });
         }
+        self.told.wake(ctx);
     }
 
     fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, FailedLook>, ctx: &mut Ctx<Self>) {
@@ -353,11 +352,13 @@ impl Pleg {
                 let pause = if soon { LOOK_AGAIN } else { LOOK_AGAIN_SELDOM };
                 ctx.set_timer(Timer::Look(uid.clone()), pause);
                 self.unseen.insert(uid.clone());
+                self.told.unseen(uid);
                 if runtime_is_well {
                     self.check_health(ctx);
                 }
             }
         }
+        self.told.wake(ctx);
         self.begin_soon(ctx);
     }
 
@@ -374,12 +375,8 @@ impl Pleg {
                 }
             }
         }
-        self.looks += 1;
-        let look = self.looks;
         let state = Arc::new(found.pod);
-        let known = self.pods.get(uid);
-        let news = known.is_none_or(|known| *known.state != *state || known.sent_touch < token);
-        if let Some(known) = known.map(|known| known.state.clone()) {
+        if let Some(known) = self.told.get(uid).map(|known| known.state.clone()) {
             self.unwatch_ended(&known, &state);
         }
         let in_the_dark = state.live().any(|c| self.unnotified.contains(&c.id));
@@ -395,15 +392,10 @@ impl Pleg {
                 held.entry(uid.clone()).or_insert_with(pod);
             }
         }
-        self.count(uid, Some(&state));
-        self.pods.insert(uid.clone(), Pod { state, sent_touch: token, look });
-        if news {
-            self.tell(uid, ctx);
-        }
+        self.count(uid, (!gone).then_some(&*state));
+        self.told.seen(uid, SeenPod { state, touch: token });
         if gone {
-            self.pods.remove(uid);
             self.schedule.forget(uid);
-            self.count(uid, None);
         }
         self.show_counts();
     }
@@ -416,33 +408,6 @@ impl Pleg {
             if !running(after, &container.id) {
                 self.deps.exits.unwatch(&container.id);
                 self.unnotified.remove(&container.id);
-            }
-        }
-    }
-
-    fn tell(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let Some(pod) = self.pods.get(uid) else { return };
-        let fact =
-            PodObserved { uid: uid.clone(), state: pod.state.clone(), touch: pod.sent_touch, look: pod.look };
-        self.tell_fact(&fact, ctx);
-    }
-
-    /// Tells all observers; what one of them has no room for is told to all again.
-    fn tell_fact(&mut self, fact: &PodObserved, ctx: &mut Ctx<Self>) {
-        let refused = self.deps.observers.iter().filter(|observer| observer.tell(fact.clone()).is_err());
-        if refused.count() > 0 && self.untold.len() < UNTOLD_MAX {
-            self.untold.insert(fact.uid.clone(), fact.clone());
-            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
-        }
-    }
-
-    fn tell_again(&mut self, ctx: &mut Ctx<Self>) {
-        for (uid, fact) in std::mem::take(&mut self.untold) {
-            let _named = blame::name(&uid);
-            // What is known by now, or that it has gone.
-            match self.pods.contains_key(&uid) {
-                true => self.tell(&uid, ctx),
-                false => self.tell_fact(&fact, ctx),
             }
         }
     }
@@ -468,7 +433,7 @@ impl Pleg {
 
     fn snapshot(&self) -> Option<RuntimePods> {
         self.held.as_ref()?;
-        Some(Arc::new(self.pods.iter().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
+        Some(Arc::new(self.told.pods().map(|(uid, pod)| (uid.clone(), pod.state.clone())).collect()))
     }
 }
 
@@ -481,8 +446,8 @@ impl Subsystem for Pleg {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        // Looks of a new incarnation are above all earlier ones.
-        self.looks = ctx.incarnation() << LOOKS_BITS;
+        self.told = Told::new(ctx.incarnation(), &self.deps.observers);
+        self.told.begin(ctx);
         let exits = self.deps.exits.exits();
         ctx.stream("exits", exits.boxed(), Self::exited, |_, _| {
             tracing::warn!("Process exits are no longer notified; the relist finds them");
@@ -495,13 +460,14 @@ impl Subsystem for Pleg {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Relist => self.relist(ctx),
-            Timer::TellAgain => self.tell_again(ctx),
+            Timer::Tell => self.told.due(ctx),
             Timer::Health => self.check_health(ctx),
             Timer::Subscribe => self.subscribe(ctx),
             Timer::Begin => self.begin_looks(ctx),
             Timer::Soon(uid) => self.look_soon(&uid, ctx),
             Timer::Slow(uid) => {
                 self.schedule.slow(&uid);
+                self.told.unseen(&uid);
                 self.begin_looks(ctx);
             }
             Timer::Look(uid) => {
@@ -514,7 +480,7 @@ impl Subsystem for Pleg {
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
-            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin | Timer::TellAgain => None,
+            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin | Timer::Tell => None,
         }
     }
 
@@ -525,7 +491,7 @@ impl Subsystem for Pleg {
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
-            "pods": self.pods.len(),
+            "pods": self.told.pods().count(),
             "looksPending": self.schedule.pending(),
             "slowPods": self.schedule.slow_pods(),
             "events": self.events,
@@ -545,13 +511,10 @@ impl Handler<PodTouched> for Pleg {
 
 impl Handler<ResendObserved> for Pleg {
     type Result = ();
-    fn handle(&mut self, _: ResendObserved, ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, ask: ResendObserved, ctx: &mut Ctx<Self>) {
         self.tell_health(&self.deps.runtime_observers);
         self.tell_watchers();
-        let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
-        for uid in &uids {
-            blame::for_pod(uid, || self.tell(uid, ctx));
-        }
+        self.told.asked(ask.receiver, ctx);
     }
 }
 
@@ -565,7 +528,7 @@ impl Handler<GetRuntimePods> for Pleg {
 impl Handler<GetRuntimePod> for Pleg {
     type Result = MessageResult<GetRuntimePod>;
     fn handle(&mut self, asked: GetRuntimePod, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.pods.get(&asked.uid).map(|pod| pod.state.clone()))
+        MessageResult(self.told.get(&asked.uid).map(|pod| pod.state.clone()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pleg alone: the runtime is a fake, and the actors that Pleg tells are recorded.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+use std::cell::{RefCell, RefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{PodObserved, RuntimeObserved};
+use messages::PodUid;
+use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
+use messages::pod_set::PodSetUpdate;
+use pod_set::Followed;
 use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
 use messages::runtime::ContainerState;
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
@@ -17,9 +21,48 @@ use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// An observer, and what it has heard.
+struct Observer {
+    mailbox: Neighbour<PodObserved>,
+    followed: RefCell<Followed<SeenPod>>,
+    changes: RefCell<Vec<SeenPod>>,
+}
+
+impl Observer {
+    fn new(name: &'static str) -> Self {
+        let followed = RefCell::default();
+        Self { mailbox: Neighbour::new(name), followed, changes: RefCell::default() }
+    }
+
+    fn changes(&self) -> RefMut<'_, Vec<SeenPod>> {
+        let mut changes = self.changes.borrow_mut();
+        for message in self.mailbox.take() {
+            let changed = self.followed.borrow_mut().observe(message).expect("nothing was lost");
+            changes.extend(changed.into_iter().map(|(_, seen)| seen));
+        }
+        changes
+    }
+
+    /// How many changes of pods it has been told.
+    fn count(&self) -> usize {
+        self.changes().len()
+    }
+
+    fn last(&self) -> Option<SeenPod> {
+        self.changes().last().cloned()
+    }
+
+    /// Whether the runtime holds nothing of the pod, as far as it has heard.
+    fn has_lost(&self, pod: &PodUid) -> bool {
+        drop(self.changes());
+        let followed = self.followed.borrow();
+        followed.now(pod).is_some_and(|seen| seen.state.is_absent())
+    }
+}
+
 struct Neighbours {
-    pool: Neighbour<PodObserved>,
-    status_manager: Neighbour<PodObserved>,
+    pool: Observer,
+    status_manager: Observer,
     runtime: Neighbour<RuntimeObserved>,
     events: Neighbour<RecordEvent>,
 }
@@ -27,8 +70,8 @@ struct Neighbours {
 impl Neighbours {
     fn new() -> Self {
         Self {
-            pool: Neighbour::new("PodWorkerPool"),
-            status_manager: Neighbour::new("StatusManager"),
+            pool: Observer::new("PodWorkerPool"),
+            status_manager: Observer::new("StatusManager"),
             runtime: Neighbour::new("StatusManager"),
             events: Neighbour::new("EventRecorder"),
         }
@@ -45,7 +88,7 @@ impl Neighbours {
             exits: Arc::new(stage.fakes.runtime.exit_watcher()),
             dirs: stage.fakes.dirs.clone(),
             clock: stage.fakes.clock.clone(),
-            observers: vec![self.pool.address(), self.status_manager.address()],
+            observers: vec![self.pool.mailbox.address(), self.status_manager.mailbox.address()],
             runtime_observers: vec![self.runtime.address()],
             runtime_watchers: Vec::new(),
             events: self.events.address(),
@@ -72,7 +115,7 @@ fn what_the_runtime_holds_and_how_it_is_are_told_once() {
         let actor = near.start(stage);
         stage.until("the pod to be told", || near.pool.count() == 1).await;
         let told = near.pool.last().unwrap();
-        assert_eq!(told.uid, pod(0).pod_ref.uid);
+        assert_eq!(told.state.pod.uid, pod(0).pod_ref.uid);
         assert_eq!((&*told.state.containers[0].id, told.touch), (ran.container.as_str(), 0));
         assert_eq!(near.status_manager.count(), 1, "every observer is told");
         assert!(near.runtime.last().is_some_and(|told| told.0.ready && &*told.0.name == "fake"));
@@ -114,7 +157,7 @@ fn a_touch_is_answered_by_a_look_that_began_after_it() {
         // Pleg tells of a pod of which the runtime has nothing as well: its worker waits for that.
         let other = pod(1).pod_ref.uid.clone();
         actor.address().tell(PodTouched { uid: other.clone(), token: 1 }).unwrap();
-        stage.until("its absence to be told", || near.pool.last().unwrap().uid == other).await;
+        stage.until("its absence to be told", || near.pool.last().unwrap().state.pod.uid == other).await;
         assert!(near.pool.last().unwrap().state.is_absent());
     });
 }
@@ -126,14 +169,12 @@ fn a_new_incarnation_lists_again_and_invents_no_deaths() {
         let near = Neighbours::new();
         let actor = near.start(stage);
         stage.until("the pod to be told", || near.pool.count() == 1).await;
-        near.pool.take();
         let before = looks(stage, Rpc::ListPodSandbox);
         stage.crash::<Pleg>().await;
-        stage.until("the pod to be told again", || near.pool.count() == 1).await;
-        assert!(looks(stage, Rpc::ListPodSandbox) > before, "the runtime was asked again");
-        let told = near.pool.last().unwrap();
-        assert_eq!(told.state.containers[0].state, ContainerState::Running);
+        stage.until("the runtime to be asked again", || looks(stage, Rpc::ListPodSandbox) > before).await;
+        stage.pass(SECOND).await;
         assert_eq!(known(&actor).await, Some(1));
+        assert_eq!((near.pool.count(), near.pool.has_lost(&pod(0).pod_ref.uid)), (1, false));
         // Exits are notified to the new incarnation, too: the test waits for less than a relist.
         stage.fakes.runtime.exit_container(&ran.container, 3, false);
         stage.pass(2 * SECOND).await;
@@ -146,18 +187,87 @@ fn a_new_incarnation_lists_again_and_invents_no_deaths() {
 }
 
 #[test]
-fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
+fn a_pod_that_leaves_while_pleg_is_down_is_told_as_absent() {
     alone(async |stage| {
         stage.fakes.run(&pod(0)).await;
         let near = Neighbours::new();
         let actor = near.start(stage);
-        near.status_manager.refuse();
         stage.until("the pod to be told", || near.pool.count() == 1).await;
-        assert_eq!(near.status_manager.refused().len(), 1);
-        near.status_manager.fall_silent();
-        actor.address().tell(ResendObserved).unwrap();
-        stage.until("it to be told", || near.status_manager.count() == 1).await;
-        assert_eq!(near.runtime.count(), 2, "the runtime's health is told again as well");
+        // The new incarnation waits for its first list.
+        stage.fakes.runtime.set_down(true);
+        stage.crash::<Pleg>().await;
+        stage.pass(SECOND).await;
+        stage.fakes.runtime.wipe();
+        let uid = pod(0).pod_ref.uid.clone();
+        assert!(!near.pool.has_lost(&uid));
+        stage.fakes.runtime.set_down(false);
+        stage.until("its absence to be told", || near.pool.has_lost(&uid)).await;
+        assert_eq!((near.pool.count(), known(&actor).await), (2, Some(0)));
+        assert_eq!(near.pool.last().unwrap().state.pod, pod(0).pod_ref);
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_looked_at_is_not_told_as_absent() {
+    alone(async |stage| {
+        for number in 0..3 {
+            stage.fakes.run(&pod(number)).await;
+        }
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pods to be told", || near.pool.count() == 3).await;
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1000, Fault::Hang);
+        stage.crash::<Pleg>().await;
+        stage.pass(60 * SECOND).await;
+        let lost = |number: usize| near.pool.has_lost(&pod(number).pod_ref.uid);
+        assert_eq!([lost(0), lost(1), lost(2)], [false; 3], "what was known of them holds");
+        assert_eq!(known(&actor).await, Some(0));
+        assert!(near.pool.has_lost(&pod(3).pod_ref.uid), "of others it is known that they are not there");
+    });
+}
+
+#[test]
+fn an_observer_whose_mailbox_is_full_is_told_when_it_has_room() {
+    alone(async |stage| {
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        near.status_manager.mailbox.refuse();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        stage.pass(30 * SECOND).await;
+        let tries = near.status_manager.mailbox.refused().len();
+        assert!((4..=8).contains(&tries), "{tries} tries in half a minute: the waits grow");
+        near.status_manager.mailbox.fall_silent();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.status_manager.count(), 1);
+        // One that has begun anew asks, and does not wait.
+        let asks = ResendObserved { receiver: "StatusManager" };
+        let before = near.status_manager.mailbox.heard().len();
+        near.runtime.take();
+        actor.address().tell(asks).unwrap();
+        stage.until("it to be told", || near.status_manager.mailbox.heard().len() > before).await;
+        let told = near.status_manager.mailbox.last().unwrap().0;
+        assert!(matches!(told, PodSetUpdate::All(all) if all.pods.len() == 1 && all.digest.complete));
+        assert_eq!(near.runtime.count(), 1, "the runtime's health is told again as well");
+    });
+}
+
+#[test]
+fn however_often_an_observer_asks_it_is_sent_everything_once_a_second() {
+    alone(async |stage| {
+        stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        stage.pass(2 * SECOND).await;
+        let before = near.pool.mailbox.heard().len();
+        for _ in 0..50 {
+            actor.address().tell(ResendObserved { receiver: "PodWorkerPool" }).unwrap();
+            stage.pass(SECOND / 10).await;
+        }
+        let told = near.pool.mailbox.heard().split_off(before);
+        let all = told.iter().filter(|told| matches!(told.0, PodSetUpdate::All(_))).count();
+        assert!((4..=6).contains(&all), "{all} in five seconds");
     });
 }
 

@@ -439,7 +439,7 @@ impl Subsystem for PodManager {
         self.ask_for_node(ctx);
         self.tell_digests(ctx);
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.observed, ResendObserved);
+            ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
             ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
         }
     }

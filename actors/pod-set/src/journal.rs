@@ -67,6 +67,14 @@ impl<V: Clone> Journal<V> {
         PodSetUpdate::All(Arc::new(PodSetSnapshot { pods, digest: self.digest() }))
     }
 
+    /// The message of how the pod stands; none if nothing is known of it.
+    pub fn level(&self, uid: &PodUid) -> Option<PodSetUpdate<V>> {
+        let (number, level) = self.entries.levels().get(uid)?;
+        let generation = Generation { number: *number, ..self.generation };
+        let digest = PodSetDigest { generation, ..self.digest() };
+        Some(PodSetUpdate::Pod { uid: uid.clone(), level: level.clone(), digest })
+    }
+
     /// What followers compare themselves with.
     pub fn digest(&self) -> PodSetDigest {
         PodSetDigest {

@@ -2,7 +2,7 @@
 //!   each pod has its worker and hands it every fact about the pod.
 //! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
 //!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone:
-//!   `SyncPod`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
+//!   `SyncPod`, `PodSeen`, `RuntimeObserved`, `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
 //! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`; what the worker receives.
 //!   Worker: `ResendPod` to the pool, `WorkerReported`, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,
 //!   `PrepareSubpaths`, `EnsurePodCgroup`, `RemovePodCgroup`, `GetPodStatus`, `GetServices`, `GetSecret`, `GetConfigMap`,

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod,
+    WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::worker::{SyncPod, Want};
+use messages::pod_worker::worker::{PodSeen, SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
-use pod_set::Looks;
+use pod_set::Followed;
 use supervision::{Child, ChildSpec, Ctx, Subsystem, blame};
 
 use crate::deps::PodWorkerPoolDeps;
@@ -51,8 +52,7 @@ pub struct PodWorkerPool {
     ending: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
-    observed: BTreeMap<PodUid, PodObserved>,
-    looks: Looks,
+    observed: Followed<SeenPod>,
     verdicts: BTreeMap<PodUid, ProbeVerdict>,
     evictions: BTreeMap<PodUid, EvictPod>,
 }
@@ -67,8 +67,7 @@ impl PodWorkerPool {
             ending: BTreeSet::new(),
             health: None,
             addresses: None,
-            observed: BTreeMap::new(),
-            looks: Looks::default(),
+            observed: Followed::default(),
             verdicts: BTreeMap::new(),
             evictions: BTreeMap::new(),
         }
@@ -137,8 +136,8 @@ impl PodWorkerPool {
         if let Some(addresses) = &self.addresses {
             self.forward(uid, addresses.clone());
         }
-        if let Some(observed) = self.observed.get(uid) {
-            self.forward(uid, observed.clone());
+        if let Some(seen) = self.observed.get(uid) {
+            self.forward(uid, PodSeen { uid: uid.clone(), seen: seen.clone() });
         }
         if let Some(verdict) = self.verdicts.get(uid) {
             self.forward(uid, verdict.clone());
@@ -148,13 +147,20 @@ impl PodWorkerPool {
         }
     }
 
+    /// Takes what Pleg sees of a pod. Whether the runtime holds something of a pod that has no worker.
+    fn see(&mut self, uid: &PodUid, seen: SeenPod) -> bool {
+        self.worker_registry.observe(uid, &seen.state);
+        let is_strange = !self.worker_registry.has(uid) && !seen.state.is_absent();
+        self.forward(uid, PodSeen { uid: uid.clone(), seen });
+        is_strange
+    }
+
     fn forget(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         if self.worker_registry.is_desired(&uid) {
             let label = if self.worker_registry.is_static(&uid) { "true" } else { "" };
             self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
         }
         self.children.remove(&uid);
-        self.observed.remove(&uid);
         self.verdicts.remove(&uid);
         self.evictions.remove(&uid);
         // The worker ends by itself; this stops one that is just being restarted.
@@ -229,7 +235,7 @@ impl Subsystem for PodWorkerPool {
             self.children.insert(uid, child);
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts);
         if let Some(node) = &self.deps.resend_node {
             ctx.tell_until_taken(node, ResendNode);
@@ -245,6 +251,9 @@ impl Subsystem for PodWorkerPool {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        if let Some(seen) = self.observed.now(pod) {
+            self.see(pod, seen);
+        }
         self.worker_registry.touch(pod);
         self.act(ctx);
     }
@@ -279,16 +288,14 @@ impl Handler<PodObserved> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
-        let uid = fact.uid.clone();
-        if !self.looks.is_newest(&uid, fact.look) {
-            return;
+        let Some(changed) = self.observed.observe(fact) else {
+            return self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        };
+        let mut is_strange = false;
+        for (uid, seen) in changed {
+            is_strange |= ctx.for_pod(&uid, |_| self.see(&uid, seen)).unwrap_or(false);
         }
-        self.worker_registry.observe(&uid, &fact.state);
-        if self.worker_registry.has(&uid) {
-            self.observed.insert(uid.clone(), fact.clone());
-            self.forward(&uid, fact);
-        } else if !fact.state.is_absent() {
-            self.observed.insert(uid, fact);
+        if is_strange {
             self.act(ctx);
         }
     }

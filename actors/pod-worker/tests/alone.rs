@@ -10,7 +10,7 @@ use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
 use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_http::probes::FakeProber;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{PodObserved, RuntimeObserved, WorkerReported, WorkerState};
+use messages::facts::{RuntimeObserved, SeenPod, WorkerReported, WorkerState};
 use messages::image_manager::{EnsureImage, PresentImage};
 use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
@@ -27,7 +27,7 @@ use messages::volume_manager::{
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use stage::{
-    IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, observed, pod, runtime_pod, runtime_well,
+    IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, observed, pod, runtime_pod, runtime_well, told,
 };
 use supervision::{Place, Seated, Supervised, Vitality};
 
@@ -85,7 +85,7 @@ impl Neighbours {
         let seat = stage.tree.seat::<PodWorkerPool>(Vitality::Vital);
         let (runtime, looks) = (stage.fakes.runtime.clone(), seat.address());
         self.pleg.answer(move |touched| {
-            let _ = looks.tell(look(&runtime, touched));
+            let _ = looks.tell(told([look(&runtime, touched)]));
         });
         let deps = self.deps(stage, &seat);
         seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()))
@@ -151,7 +151,7 @@ fn cgroup() -> Arc<PodCgroup> {
 }
 
 /// Pleg's observation of the pod.
-fn look(runtime: &FakeRuntime, touched: &PodTouched) -> PodObserved {
+fn look(runtime: &FakeRuntime, touched: &PodTouched) -> SeenPod {
     let pod = pod(0);
     let mut seen = runtime_pod(&pod.pod_ref, 0);
     let (sandbox, container) = (seen.sandboxes.remove(0), seen.containers.remove(0));
@@ -181,7 +181,7 @@ fn look(runtime: &FakeRuntime, touched: &PodTouched) -> PodObserved {
     });
     let containers = containers.collect();
     let state = Arc::new(RuntimePod { pod: pod.pod_ref.clone(), sandboxes, containers });
-    PodObserved { uid: touched.uid.clone(), state, touch: touched.token, look: touched.token }
+    SeenPod { state, touch: touched.token }
 }
 
 fn tell_facts(actor: &Supervised<PodWorkerPool>) {
@@ -396,12 +396,12 @@ fn nothing_is_done_on_a_look_from_before_the_last_change() {
         let (runtime, looks) = (stage.fakes.runtime.clone(), actor.address());
         let in_time = {
             let (runtime, looks) = (runtime.clone(), looks.clone());
-            move |touched: &PodTouched| drop(looks.tell(look(&runtime, touched)))
+            move |touched: &PodTouched| drop(looks.tell(told([look(&runtime, touched)])))
         };
         let late = {
             let (runtime, looks) = (runtime.clone(), looks.clone());
             move |touched: &PodTouched| {
-                drop(looks.tell(PodObserved { touch: 0, ..look(&runtime, touched) }));
+                drop(looks.tell(told([SeenPod { touch: 0, ..look(&runtime, touched) }])));
             }
         };
         near.pleg.answer(late);
@@ -415,12 +415,10 @@ fn nothing_is_done_on_a_look_from_before_the_last_change() {
         // It dies and is started anew; every look from then on shows it as it was when it was dead.
         runtime.exit_container(&runtime.containers()[0].id, 1, false);
         let next = |touched: &PodTouched| PodTouched { token: touched.token + 1, ..touched.clone() };
-        let dead = PodObserved { touch: 0, ..look(&runtime, &next(&near.pleg.last().unwrap())) };
+        let dead = SeenPod { touch: 0, ..look(&runtime, &next(&near.pleg.last().unwrap())) };
         let again = dead.clone();
-        near.pleg.answer(move |touched| {
-            drop(looks.tell(PodObserved { look: touched.token, ..again.clone() }));
-        });
-        actor.address().tell(dead).unwrap();
+        near.pleg.answer(move |_| drop(looks.tell(told([again.clone()]))));
+        actor.address().tell(told([dead])).unwrap();
         stage.until("the container to be started again", || started(stage) == (1, 2)).await;
         stage.pass(120 * SECOND).await;
         assert_eq!(started(stage), (1, 2), "what is dead there runs by now");

@@ -10,7 +10,7 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, WorkerReported,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, WorkerReported,
     WorkerState,
 };
 use messages::node_status::ResendNode;
@@ -20,7 +20,7 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
-use pod_set::{Looks, PodSet, Taken};
+use pod_set::{Followed, PodSet, Taken};
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -84,8 +84,7 @@ pub struct ProbeManager {
     pods: BTreeMap<PodUid, PodProbes>,
     /// The newest facts, also of pods that are not desired yet, or not any more.
     desired: PodSet<Arc<DesiredPod>>,
-    observed: BTreeMap<PodUid, Arc<RuntimePod>>,
-    looks: Looks,
+    observed: Followed<SeenPod>,
     ending: BTreeMap<PodUid, WorkerState>,
     /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
     /// or Ready would flap.
@@ -104,8 +103,7 @@ impl ProbeManager {
             origin: Instant::now(),
             pods: BTreeMap::new(),
             desired: PodSet::default(),
-            observed: BTreeMap::new(),
-            looks: Looks::default(),
+            observed: Followed::default(),
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
@@ -144,7 +142,7 @@ impl ProbeManager {
         let Some(desired) = self.desired.get(uid).cloned() else {
             if self.desired.is_removed(uid) {
                 self.not_desired(uid, ctx);
-                if !self.pods.contains_key(uid) && !self.observed.contains_key(uid) {
+                if !self.pods.contains_key(uid) && self.is_absent(uid) {
                     self.ending.remove(uid);
                 }
             }
@@ -176,11 +174,26 @@ impl ProbeManager {
         if self.ending.contains_key(uid) {
             probes.set_terminating(true);
         }
-        if let Some(state) = self.observed.get(uid)
-            && probes.observe(state, at)
+        if let Some(seen) = self.observed.get(uid)
+            && probes.observe(&seen.state, at)
         {
             self.publish(uid, ctx);
         }
+    }
+
+    /// Takes what Pleg sees of a pod.
+    fn see(&mut self, uid: &PodUid, state: &RuntimePod, ctx: &mut Ctx<Self>) {
+        let at = self.at();
+        let Some(probes) = self.pods.get_mut(uid) else { return };
+        if probes.observe(state, at) {
+            self.publish(uid, ctx);
+        }
+        if self.is_desired(uid) { self.settled(uid, ctx) } else { self.not_desired(uid, ctx) }
+    }
+
+    /// Whether the runtime holds nothing of the pod, as far as is known.
+    fn is_absent(&self, uid: &PodUid) -> bool {
+        self.observed.get(uid).is_none_or(|seen| seen.state.is_absent())
     }
 
     /// A pod was removed: readiness goes on while its containers stop (row 7.9).
@@ -441,7 +454,7 @@ impl Subsystem for ProbeManager {
             actor.reconcile_all(ctx);
         });
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved);
+        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_reports, ResendReports);
         if let Some(node) = &self.deps.node {
             ctx.tell_until_taken(node, ResendNode);
@@ -470,6 +483,9 @@ impl Subsystem for ProbeManager {
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
         self.reconcile(pod, ctx);
+        if let Some(seen) = self.observed.now(pod) {
+            self.see(pod, &seen.state, ctx);
+        }
         if self.desired.is_complete() && self.restored.is_some() {
             self.drop_stale_checkpoints(ctx);
         }
@@ -513,23 +529,11 @@ impl actix::Handler<PodObserved> for ProbeManager {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
-        if !self.looks.is_newest(&fact.uid, fact.look) {
-            return;
-        }
-        let at = self.at();
-        if fact.state.is_absent() {
-            self.observed.remove(&fact.uid);
-        } else {
-            self.observed.insert(fact.uid.clone(), fact.state.clone());
-        }
-        let Some(probes) = self.pods.get_mut(&fact.uid) else { return };
-        if probes.observe(&fact.state, at) {
-            self.publish(&fact.uid, ctx);
-        }
-        if self.is_desired(&fact.uid) {
-            self.settled(&fact.uid, ctx);
-        } else {
-            self.not_desired(&fact.uid, ctx);
+        let Some(changed) = self.observed.observe(fact) else {
+            return self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        };
+        for (uid, seen) in changed {
+            ctx.for_pod(&uid, |ctx| self.see(&uid, &seen.state, ctx));
         }
     }
 }

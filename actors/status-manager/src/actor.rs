@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReport,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod, WorkerReport,
     WorkerReported,
 };
 use messages::node_status::ResendNode;
@@ -23,7 +23,7 @@ use messages::pod_worker::GetWorkers;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
-use pod_set::Looks;
+use pod_set::Followed;
 use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
@@ -99,7 +99,7 @@ struct Waiting {
 pub struct StatusManager {
     deps: StatusManagerDeps,
     status_cache: PodStatusCache,
-    looks: Looks,
+    observed: Followed<SeenPod>,
     writes: Writes,
     publisher: Publisher,
     /// Asks for one pod that wait for the checkpoints; `None` once these have been read.
@@ -119,7 +119,7 @@ impl StatusManager {
         Self {
             status_cache: PodStatusCache::new(deps.host_ips.clone())
                 .telling_ready_to_start(deps.ready_to_start_condition),
-            looks: Looks::default(),
+            observed: Followed::default(),
             writes: Writes::default(),
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),
@@ -353,7 +353,7 @@ impl StatusManager {
             self.ask_workers(ctx);
         }
         if missing.runtime || !missing.looks.is_empty() {
-            self.deps.observed.tell_level(ResendObserved);
+            self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         }
         for uid in missing.looks {
             // Token 0 stands for no waiting sender: any look answers it.
@@ -386,7 +386,7 @@ impl Subsystem for StatusManager {
         self.restore(ctx);
         self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.ask_workers(ctx);
-        self.deps.observed.tell_level(ResendObserved);
+        self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         self.deps.verdicts.tell_level(ResendVerdicts);
         if let Some(node) = &self.deps.node {
             ctx.tell_until_taken(node, ResendNode);
@@ -424,6 +424,9 @@ impl Subsystem for StatusManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        if let Some(seen) = self.observed.now(pod) {
+            self.status_cache.observed(pod, seen.state);
+        }
         self.compute(pod, ctx);
     }
 
@@ -483,11 +486,18 @@ impl Handler<RuntimeObserved> for StatusManager {
 impl Handler<PodObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
-        if !self.looks.is_newest(&observed.uid, observed.look) {
-            return;
+        let Some(changed) = self.observed.observe(observed) else {
+            return self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
+        };
+        let is_one = changed.len() == 1;
+        let mut touched = Vec::new();
+        for (uid, seen) in changed {
+            ctx.for_pod(&uid, |ctx| {
+                self.status_cache.observed(&uid, seen.state);
+                if is_one { self.compute(&uid, ctx) } else { touched.push(uid.clone()) }
+            });
         }
-        self.status_cache.observed(&observed.uid, observed.state);
-        self.compute(&observed.uid, ctx);
+        self.compute_soon(touched, ctx);
     }
 }
 

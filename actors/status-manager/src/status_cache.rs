@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPod, Source, WorkerReport};
 use messages::pod_set::PodSetUpdate;
-use messages::runtime::{ContainerState, RuntimeHealth, RuntimePod};
+use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
 use pod_set::{PodSet, Taken};
 use supervision::blame;
@@ -212,9 +212,7 @@ impl PodStatusCache {
     /// Takes Pleg's observation of a pod.
     pub fn observed(&mut self, uid: &PodUid, state: Arc<RuntimePod>) {
         let entry = self.pods.entry(uid.clone()).or_default();
-        if entry.facts.observed.as_ref().is_none_or(|known| !contradicts(known, &state)) {
-            entry.facts.observed = Some(state);
-        }
+        entry.facts.observed = Some(state);
         self.note_missing(uid);
     }
 
@@ -376,16 +374,6 @@ impl Entry {
     }
 }
 
-/// Whether a container that has exited runs again in `seen`: that never happens, so `seen` is older than `known`. (The
-/// look's number does not tell: a restarted Pleg counts anew.)
-fn contradicts(known: &RuntimePod, seen: &RuntimePod) -> bool {
-    known.containers.iter().filter(|k| k.state == ContainerState::Exited).any(|k| {
-        seen.containers
-            .iter()
-            .any(|s| s.id == k.id && matches!(s.state, ContainerState::Running | ContainerState::Created))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -518,17 +506,6 @@ mod tests {
         assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"), "its own network");
         assert!(status_cache.addresses(both()).is_empty(), "no news");
         assert!(status_cache.addresses(Vec::new()).is_empty(), "none is known for the moment");
-    }
-
-    #[test]
-    fn a_look_that_is_older_than_what_is_known_is_ignored() {
-        let (mut status_cache, uid) = running_pod();
-        status_cache.observed(&uid, Arc::new(observed(vec![exited("a", "a0", 0, 1)])));
-        status_cache.compute(&uid, at(1));
-        let known = status_cache.status(&uid);
-        status_cache.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
-        assert_eq!(status_cache.compute(&uid, at(2)), None);
-        assert_eq!(status_cache.status(&uid), known);
     }
 
     #[test]

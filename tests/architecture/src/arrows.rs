@@ -55,8 +55,8 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
         "runtime-bridge/pace" | "runtime-bridge/text" | "messages/pod-spec" => ("pure", &[]),
         "messages" => ("messages", &["pure"]),
         "actors/supervision" => ("supervision", &["pure", "messages"]),
-        // Both ends of what travels pod by pod: writer and followers have to agree on it, and it does nothing by itself.
-        "actors/pod-set" => ("pod-set", &["messages"]),
+        // Both ends of what travels pod by pod: writer and followers have to agree on it, and on how it is told again.
+        "actors/pod-set" => ("pod-set", &["messages", "supervision"]),
         // Actors may not know each other, and messages are data: Kubernetes' words and rules that several of them share
         // need a place below all. The bridge has labels and durations of Go from there, too.
         "actors/pod-rules" => ("rules", &["pure", "messages"]),

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{
-    DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved, Source, WorkerReport, WorkerReported,
+    DesiredPod, DesiredPods, DesiredPodsChanged, PodObserved, SeenPod, Source, WorkerReport, WorkerReported,
     WorkerState,
 };
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
+use pod_set::Journal;
 use serde_json::json;
 
 /// The image of every pod.
@@ -149,11 +150,49 @@ pub fn runtime_pod(pod: &PodRef, exits: u32) -> RuntimePod {
     }
 }
 
-/// The fact of one look at a pod; `look` is its number, which grows.
-pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
+/// What a look at a pod finds; `look` is its number, which grows.
+pub fn seen(pod: &DesiredPod, look: u64) -> SeenPod {
     let exits = u32::try_from(look).unwrap_or(u32::MAX);
-    let state = Arc::new(runtime_pod(&pod.pod_ref, exits));
-    PodObserved { uid: pod.pod_ref.uid.clone(), state, touch: look, look }
+    SeenPod { state: Arc::new(runtime_pod(&pod.pod_ref, exits)), touch: look }
+}
+
+/// A look at this pod, as a Pleg tells it that has just begun: what earlier ones told of other pods holds.
+pub fn observed(pod: &DesiredPod, look: u64) -> PodObserved {
+    told([seen(pod, look)])
+}
+
+/// What a Pleg tells that has just begun and has looked at these pods.
+pub fn told(seen: impl IntoIterator<Item = SeenPod>) -> PodObserved {
+    let looks = Looks::default();
+    seen.into_iter().for_each(|seen| drop(looks.at(seen)));
+    looks.all()
+}
+
+/// The looks of one Pleg, which begins after all others.
+#[derive(Clone)]
+pub struct Looks(Arc<Mutex<Journal<SeenPod>>>);
+
+impl Default for Looks {
+    fn default() -> Self {
+        static PLEGS: AtomicU64 = AtomicU64::new(1);
+        Self(Arc::new(Mutex::new(Journal::new(PLEGS.fetch_add(1, Ordering::Relaxed)))))
+    }
+}
+
+impl Looks {
+    fn journal(&self) -> MutexGuard<'_, Journal<SeenPod>> {
+        self.0.lock().expect("no test panics while it holds the lock")
+    }
+
+    /// The fact of one look.
+    pub fn at(&self, seen: SeenPod) -> PodObserved {
+        PodObserved(self.journal().put(&seen.state.pod.uid.clone(), seen))
+    }
+
+    /// Everything that was seen.
+    pub fn all(&self) -> PodObserved {
+        PodObserved(self.journal().snapshot())
+    }
 }
 
 /// A healthy runtime.

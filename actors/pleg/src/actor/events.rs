@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bridge_cri::{CriError, Exited, wire};
 use messages::PodUid;
+use messages::facts::SeenPod;
 use messages::runtime::ContainerState;
 use supervision::Ctx;
 
-use super::{BETWEEN_CALLS, HEARD_BY, Pleg, Pod, Timer};
+use super::{BETWEEN_CALLS, HEARD_BY, Pleg, Timer};
 use crate::observe;
 
 impl Pleg {
@@ -86,7 +87,7 @@ impl Pleg {
 
     fn is_news(&self, uid: &PodUid, id: &str, event: wire::ContainerEventType) -> bool {
         use wire::ContainerEventType as Event;
-        let Some(pod) = self.pods.get(uid) else { return event != Event::ContainerDeletedEvent };
+        let Some(pod) = self.told.get(uid) else { return event != Event::ContainerDeletedEvent };
         let container = pod.state.containers.iter().find(|c| &*c.id == id).map(|c| c.state);
         let sandbox = pod.state.sandboxes.iter().find(|s| &*s.id == id).map(|s| s.ready);
         match event {
@@ -102,11 +103,11 @@ impl Pleg {
     }
 
     fn pod_with(&self, id: &str) -> Option<PodUid> {
-        let has = |pod: &Pod| {
+        let has = |pod: &SeenPod| {
             pod.state.containers.iter().any(|c| &*c.id == id)
                 || pod.state.sandboxes.iter().any(|s| &*s.id == id)
         };
-        self.pods.iter().find(|(_, pod)| has(pod)).map(|(uid, _)| uid.clone())
+        self.told.pods().find(|(_, pod)| has(pod)).map(|(uid, _)| uid.clone())
     }
 
     pub(super) fn exited(&mut self, exited: Exited, ctx: &mut Ctx<Self>) {
@@ -115,7 +116,7 @@ impl Pleg {
     }
 
     fn exited_of(&mut self, uid: PodUid, exited: Exited, ctx: &mut Ctx<Self>) {
-        let known = self.pods.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
+        let known = self.told.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
         let mut known = known.filter(|container| *container.id == exited.container_id);
         if known.any(|container| container.state == ContainerState::Exited) {
             return;

@@ -18,14 +18,14 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, Source,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, ProbeVerdict, RuntimeObserved, Source,
     WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
 use messages::pod_set::Generation;
-use messages::pod_worker::worker::{RECEIVER, SyncPod, Want};
+use messages::pod_worker::worker::{PodSeen, RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
@@ -80,8 +80,6 @@ pub struct PodWorker {
     /// The pod begins anew after its end: the names of its logs, by which restarts are counted, stay.
     comes_back: bool,
     observed: Option<Arc<RuntimePod>>,
-    /// The look that this is from.
-    look: u64,
     health: Option<Arc<RuntimeHealth>>,
     verdicts: Arc<BTreeMap<String, ContainerVerdict>>,
     // The pod's state.
@@ -162,7 +160,6 @@ impl PodWorker {
             made_anew: None,
             comes_back: false,
             observed: None,
-            look: 0,
             health: None,
             verdicts: Arc::default(),
             lifecycle: Lifecycle::new(),
@@ -418,19 +415,15 @@ impl PodWorker {
     }
 }
 
-impl Handler<PodObserved> for PodWorker {
+impl Handler<PodSeen> for PodWorker {
     type Result = ();
 
-    fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
-        if fact.look < self.look {
-            return;
-        }
-        self.look = fact.look;
-        self.observed = Some(fact.state);
+    fn handle(&mut self, PodSeen { seen, .. }: PodSeen, ctx: &mut Ctx<Self>) {
+        self.observed = Some(seen.state);
         // The token may be of an earlier incarnation, from a clock that was ahead: the next token must be
         // higher.
-        self.token = self.token.max(fact.touch);
-        if self.awaited.is_some_and(|token| fact.touch >= token) {
+        self.token = self.token.max(seen.touch);
+        if self.awaited.is_some_and(|token| seen.touch >= token) {
             self.awaited = None;
             self.seen_at = self.asked_at;
             ctx.cancel_timer(&Timer::Look);

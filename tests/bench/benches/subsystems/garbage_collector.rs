@@ -1,6 +1,6 @@
 //! GarbageCollector alone: it is told of every pod's new state, and tidies up once a round.
 
-use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bench::alone::{Count, Stage, Subject, Looks, desired, pods, seen, wait};
 use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;
@@ -10,6 +10,7 @@ use supervision::{Address, Place, Supervised, Tree, Vitality};
 struct Alone {
     tree: Tree,
     actor: Supervised<GarbageCollector>,
+    looks: Looks,
     pods: usize,
 }
 
@@ -29,6 +30,8 @@ impl Subject for Alone {
         let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
             (seat.address(), seat.address());
         let sinks = Count::default();
+        let seen_by = Looks::default();
+        let all = seen_by.clone();
         let deps = GarbageCollectorDeps {
             backends: Backends { pods: stage.operations.clone(), dirs: stage.dirs.clone() },
             clock: stage.clock.clone(),
@@ -40,13 +43,12 @@ impl Subject for Alone {
                 facts.tell(desired(count)).expect("there is room");
             }),
             pleg: Address::sink("Pleg", move |_: ResendObserved| {
-                for pod in pods(count) {
-                    looks.tell(observed(pod, 1)).expect("there is room");
-                }
+                pods(count).iter().for_each(|pod| drop(all.at(seen(pod, 1))));
+                looks.tell(all.all()).expect("there is room");
             }),
         };
         let actor = seat.start(&Place::Here, move || GarbageCollector::new(deps.clone()));
-        let alone = Self { tree: stage.tree.clone(), actor, pods: count };
+        let alone = Self { tree: stage.tree.clone(), actor, looks: seen_by, pods: count };
         wait("all pods", async || alone.whole().await).await;
         alone
     }
@@ -54,7 +56,7 @@ impl Subject for Alone {
     async fn round(&self, round: u64) -> u64 {
         let looks = self.actor.address::<PodObserved>();
         for pod in pods(self.pods) {
-            looks.tell(observed(pod, round + 1)).expect("there is room");
+            looks.tell(self.looks.at(seen(pod, round + 1))).expect("there is room");
         }
         wait("an empty mailbox", async || {
             let actors = self.tree.snapshot().await.actors;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bench::alone::{Count, Stage, Subject, pods, wait};
 use messages::facts::PodObserved;
 use messages::pleg::{GetRuntimePods, PodTouched};
+use messages::pod_set::{PodLevel, PodSetUpdate};
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use supervision::{Address, Outside, Place, Supervised, Vitality};
 
@@ -34,7 +35,8 @@ impl Subject for Alone {
             clock: stage.clock.clone(),
             observers: vec![
                 Address::sink("count", move |observed: PodObserved| {
-                    counted.add(u64::from(observed.touch > 0))
+                    let PodSetUpdate::Pod { level: PodLevel::Is(seen), .. } = observed.0 else { return };
+                    counted.add(u64::from(seen.touch > 0));
                 }),
                 sinks.sink(),
                 sinks.sink(),

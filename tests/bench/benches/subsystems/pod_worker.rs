@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bench::alone::{Count, Looks, Stage, Subject, desired, pods, seen, wait};
 use bridge_http::probes::FakeProber;
-use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved};
+use messages::facts::{DesiredPod, DesiredPodsChanged, PodObserved, SeenPod};
 use messages::pleg::PodTouched;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::{GetWorkers, ResendPod};
@@ -18,12 +18,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 struct Alone {
     tree: Tree,
     actor: Supervised<PodWorkerPool>,
+    looks: Looks,
     pods: usize,
 }
 
 /// A look that finds the pod running as it is desired.
-fn running(pod: &DesiredPod, look: u64) -> PodObserved {
-    let mut seen = observed(pod, look);
+fn running(pod: &DesiredPod, look: u64) -> SeenPod {
+    let mut seen = seen(pod, look);
     let hash = pod.pod.spec.as_ref().map(|spec| container_hash(&spec.containers[0]));
     let state = Arc::make_mut(&mut seen.state);
     state.containers[0].hash = hash;
@@ -39,12 +40,13 @@ impl Subject for Alone {
         let sinks = Count::default();
         let facts: Address<DesiredPodsChanged> = seat.address();
         let looks: Address<PodObserved> = seat.address();
+        let seen_by = Looks::default();
+        let (one, all) = (seen_by.clone(), seen_by.clone());
         let look = move |touched: PodTouched| {
             let number = usize::from_str_radix(touched.uid.as_str(), 16).expect("the UID is a number");
             let mut seen = running(&pods(count)[number], 1);
             seen.touch = touched.token;
-            seen.look = touched.token;
-            looks.tell(seen).expect("there is room");
+            looks.tell(one.at(seen)).expect("there is room");
         };
         let again: Address<PodObserved> = seat.address();
         let deps = PodWorkerPoolDeps {
@@ -81,15 +83,14 @@ impl Subject for Alone {
                 facts.tell(desired(count)).expect("there is room");
             }),
             resend_observed: Address::sink("Pleg", move |_| {
-                for pod in pods(count) {
-                    again.tell(running(pod, 1)).expect("there is room");
-                }
+                pods(count).iter().for_each(|pod| drop(all.at(running(pod, 1))));
+                again.tell(all.all()).expect("there is room");
             }),
             resend_verdicts: sinks.sink(),
             resend_node: None,
         };
         let actor = seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()));
-        let alone = Self { tree: stage.tree.clone(), actor, pods: count };
+        let alone = Self { tree: stage.tree.clone(), actor, looks: seen_by, pods: count };
         wait("a report of every worker", async || alone.whole().await).await;
         alone
     }
@@ -97,7 +98,7 @@ impl Subject for Alone {
     async fn round(&self, round: u64) -> u64 {
         let looks = self.actor.address::<PodObserved>();
         for pod in pods(self.pods) {
-            looks.tell(running(pod, (round + 2) << 40)).expect("there is room");
+            looks.tell(self.looks.at(running(pod, (round + 2) << 40))).expect("there is room");
         }
         wait("the workers to come to rest", async || {
             assert!(self.ask().await, "it answers");

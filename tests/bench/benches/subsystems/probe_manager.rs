@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, desired, observed, pods, wait};
+use bench::alone::{Count, Stage, Subject, Looks, desired, pods, seen, wait};
 use bridge_http::probes::FakeProber;
 use bridge_io::clock::Clock;
 use messages::facts::{DesiredPodsChanged, PodObserved};
@@ -17,6 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Alone {
     actor: Supervised<ProbeManager>,
+    looks: Looks,
     pods: usize,
 }
 
@@ -33,6 +34,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<ProbeManager>(Vitality::Degradable);
         let sinks = Count::default();
+        let seen_by = Looks::default();
+        let all = seen_by.clone();
         let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
             (seat.address(), seat.address());
         let deps = ProbeManagerDeps {
@@ -49,15 +52,14 @@ impl Subject for Alone {
                 facts.tell(desired(count)).expect("there is room");
             }),
             resend_observed: Address::sink("Pleg", move |_: ResendObserved| {
-                for pod in pods(count) {
-                    looks.tell(observed(pod, 1)).expect("there is room");
-                }
+                pods(count).iter().for_each(|pod| drop(all.at(seen(pod, 1))));
+                looks.tell(all.all()).expect("there is room");
             }),
             resend_reports: sinks.sink(),
             node: None,
         };
         let actor = seat.start(&Place::Here, move || ProbeManager::new(deps.clone()));
-        let alone = Self { actor, pods: count };
+        let alone = Self { actor, looks: seen_by, pods: count };
         wait("a verdict on every pod", async || alone.whole().await).await;
         alone
     }
@@ -65,7 +67,7 @@ impl Subject for Alone {
     async fn round(&self, round: u64) -> u64 {
         let looks = self.actor.address::<PodObserved>();
         for pod in pods(self.pods) {
-            looks.tell(observed(pod, round + 1)).expect("there is room");
+            looks.tell(self.looks.at(seen(pod, round + 1))).expect("there is room");
         }
         assert!(self.ask().await, "it answers");
         self.pods as u64

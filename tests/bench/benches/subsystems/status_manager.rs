@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, desired, observed, pods, runtime_well, wait};
+use bench::alone::{Count, Stage, Subject, Looks, desired, pods, runtime_well, seen, wait};
 use messages::facts::{DesiredPodsChanged, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
@@ -15,6 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Alone {
     actor: Supervised<StatusManager>,
+    looks: Looks,
     pods: usize,
 }
 
@@ -36,6 +37,8 @@ impl Subject for Alone {
     async fn start(stage: &Stage, count: usize) -> Self {
         let seat = stage.tree.seat::<StatusManager>(Vitality::Vital);
         let sinks = Count::default();
+        let seen_by = Looks::default();
+        let all = seen_by.clone();
         let (facts, looks): (Address<DesiredPodsChanged>, Address<PodObserved>) =
             (seat.address(), seat.address());
         let runtime: Address<RuntimeObserved> = seat.address();
@@ -50,9 +53,8 @@ impl Subject for Alone {
             workers: AskPort::answering("PodWorkerPool", |_| Some(Default::default())),
             observed: Address::sink("Pleg", move |_: ResendObserved| {
                 runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
-                for pod in pods(count) {
-                    looks.tell(observed(pod, 1)).expect("there is room");
-                }
+                pods(count).iter().for_each(|pod| drop(all.at(seen(pod, 1))));
+                looks.tell(all.all()).expect("there is room");
             }),
             touched: sinks.sink(),
             node: None,
@@ -62,7 +64,7 @@ impl Subject for Alone {
             metrics: StatusMetrics::new().expect("metrics are defined once"),
         };
         let actor = seat.start(&Place::Here, move || StatusManager::new(deps.clone()));
-        let alone = Self { actor, pods: count };
+        let alone = Self { actor, looks: seen_by, pods: count };
         wait("all statuses", async || alone.shown(1).await == count).await;
         alone
     }
@@ -70,7 +72,7 @@ impl Subject for Alone {
     async fn round(&self, round: u64) -> u64 {
         let looks = self.actor.address::<PodObserved>();
         for pod in pods(self.pods) {
-            looks.tell(observed(pod, round + 1)).expect("there is room");
+            looks.tell(self.looks.at(seen(pod, round + 1))).expect("there is room");
         }
         wait("statuses of the round", async || self.shown(round + 1).await == self.pods).await;
         self.pods as u64

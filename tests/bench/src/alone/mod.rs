@@ -8,7 +8,9 @@ mod stage;
 use std::time::{Duration, Instant};
 
 pub use self::stage::{Count, Stage};
-pub use ::stage::{IMAGE, desired, desired_pods, observed, pods, reported, runtime_pod, runtime_well, uid};
+pub use ::stage::{
+    IMAGE, Looks, desired, desired_pods, pods, reported, runtime_pod, runtime_well, seen, uid,
+};
 
 use floor::Floor;
 use report::{Figures, Report};

@@ -1,0 +1,209 @@
+//! A writer that tells its set to the actors that follow it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use messages::pod_set::{GonePod, PodSetUpdate};
+use messages::{Delivery, PodUid};
+use supervision::Address;
+use tokio::time::Instant;
+
+use crate::journal::Journal;
+
+/// After a change a digest is told so soon: those that are told of the change have heard of it by then, unless it was lost.
+const SOON: Duration = Duration::from_secs(1);
+/// When nothing changes, a digest is told so often.
+const EVERY: Duration = Duration::from_secs(60);
+/// The pause before a follower that refused something is told it again, which doubles while it refuses,
+const AGAIN_MIN: Duration = Duration::from_secs(1);
+/// up to this.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+/// A follower is sent everything at most so often: a storm of restarts costs no more than one.
+const BETWEEN_SNAPSHOTS: Duration = Duration::from_secs(1);
+/// A follower that is owed more pods than this is sent everything.
+const OWED_PODS_MAX: usize = 256;
+
+/// What a follower has not been told for want of room, or has asked for.
+#[derive(Clone, Debug, PartialEq)]
+enum Owed {
+    Pods(BTreeSet<PodUid>),
+    All,
+}
+
+const NOTHING: Owed = Owed::Pods(BTreeSet::new());
+
+#[derive(Clone, Debug)]
+struct Follower<M: Delivery> {
+    address: Address<M>,
+    owed: Owed,
+    /// How often in a row it has refused what it was owed.
+    refusals: u32,
+    /// What it is owed is told from then on.
+    not_before: Instant,
+}
+
+impl<M: Delivery> Follower<M> {
+    fn owes(&mut self, uid: &PodUid) {
+        if let Owed::Pods(pods) = &mut self.owed {
+            pods.insert(uid.clone());
+            if pods.len() > OWED_PODS_MAX {
+                self.owed = Owed::All;
+            }
+        }
+    }
+
+    fn refused(&mut self, now: Instant) {
+        self.not_before = now + AGAIN_MIN.saturating_mul(1 << self.refusals.min(6)).min(AGAIN_MAX);
+        self.refusals += 1;
+    }
+}
+
+/// A set and those that follow it: each hears of every change, and of a digest a moment after a change and every minute. What
+/// a follower's mailbox refuses it is owed, and told later. The actor that has a teller calls [`Teller::wake`] after all that
+/// it does with it, and [`Teller::due`] when the time has come.
+#[derive(Clone, Debug)]
+pub struct Teller<V, M: Delivery> {
+    journal: Journal<V>,
+    followers: Vec<Follower<M>>,
+    message: fn(PodSetUpdate<V>) -> M,
+    digest_at: Instant,
+    /// The moment that was last said.
+    woken_at: Option<Instant>,
+}
+
+impl<V: Clone, M: Delivery> Teller<V, M> {
+    /// A teller of a writer in this incarnation, which owes its followers an empty set.
+    pub fn new(
+        incarnation: u64,
+        followers: impl IntoIterator<Item = Address<M>>,
+        message: fn(PodSetUpdate<V>) -> M,
+    ) -> Self {
+        let now = Instant::now();
+        let follower = |address| Follower { address, owed: Owed::All, refusals: 0, not_before: now };
+        Self {
+            journal: Journal::new(incarnation),
+            followers: followers.into_iter().map(follower).collect(),
+            message,
+            digest_at: now + EVERY,
+            woken_at: None,
+        }
+    }
+
+    /// The set as it is told.
+    pub fn set(&self) -> &Journal<V> {
+        &self.journal
+    }
+
+    /// The pod is in the set with this value from now on.
+    pub fn put(&mut self, uid: &PodUid, value: V) {
+        let update = self.journal.put(uid, value);
+        self.tell(uid, &update);
+    }
+
+    /// The pod is not in the set any more.
+    pub fn remove(&mut self, uid: &PodUid, gone: GonePod) {
+        if let Some(update) = self.journal.remove(uid, gone) {
+            self.tell(uid, &update);
+        }
+    }
+
+    /// The pod is there and cannot be read.
+    pub fn unread(&mut self, uid: &PodUid) {
+        if let Some(update) = self.journal.unread(uid) {
+            self.tell(uid, &update);
+        }
+    }
+
+    /// The set is complete from now on: a pod that it does not name is not there.
+    pub fn completed(&mut self) {
+        if self.journal.completed() {
+            for follower in &mut self.followers {
+                follower.owed = Owed::All;
+            }
+            self.tell_owed();
+        }
+    }
+
+    /// A follower of this name has begun anew or has missed something.
+    pub fn asked(&mut self, receiver: &str) {
+        let now = Instant::now();
+        for follower in self.followers.iter_mut().filter(|one| one.address.receiver() == receiver) {
+            follower.owed = Owed::All;
+            // However often it refused before: it has room again.
+            follower.refusals = 0;
+            follower.not_before = follower.not_before.min(now + BETWEEN_SNAPSHOTS);
+        }
+        self.tell_owed();
+    }
+
+    fn tell(&mut self, uid: &PodUid, update: &PodSetUpdate<V>) {
+        let now = Instant::now();
+        for follower in self.followers.iter_mut().filter(|one| one.owed != Owed::All) {
+            if follower.address.tell((self.message)(update.clone())).is_err() {
+                if follower.owed == NOTHING {
+                    follower.refused(now);
+                }
+                follower.owes(uid);
+            } else if let Owed::Pods(pods) = &mut follower.owed {
+                pods.remove(uid);
+            }
+        }
+        self.digest_at = self.digest_at.min(now + SOON);
+    }
+
+    /// Tells followers what they are owed, those whose time has come.
+    fn tell_owed(&mut self) {
+        let now = Instant::now();
+        for follower in &mut self.followers {
+            if follower.owed == NOTHING || follower.not_before > now {
+                continue;
+            }
+            let tell = |update| follower.address.tell((self.message)(update)).is_ok();
+            let taken = match &mut follower.owed {
+                Owed::All => tell(self.journal.snapshot()),
+                Owed::Pods(pods) => {
+                    while let Some(uid) = pods.first() {
+                        if !self.journal.level(uid).is_none_or(tell) {
+                            break;
+                        }
+                        pods.pop_first();
+                    }
+                    pods.is_empty()
+                }
+            };
+            if taken {
+                let is_all = follower.owed == Owed::All;
+                follower.not_before = if is_all { now + BETWEEN_SNAPSHOTS } else { now };
+                follower.refusals = 0;
+                follower.owed = NOTHING;
+            } else {
+                follower.refused(now);
+            }
+        }
+    }
+
+    /// Tells what has become due.
+    pub fn due(&mut self) {
+        self.woken_at = None;
+        self.tell_owed();
+        let now = Instant::now();
+        if self.digest_at <= now {
+            self.digest_at = now + EVERY;
+            let digest = PodSetUpdate::Digest(self.journal.digest());
+            for follower in &self.followers {
+                follower.address.tell_level((self.message)(digest.clone()));
+            }
+        }
+    }
+
+    /// After how long something is due, if that is sooner than was said before.
+    pub fn wake(&mut self) -> Option<Duration> {
+        let owed = self.followers.iter().filter(|one| one.owed != NOTHING).map(|one| one.not_before);
+        let at = owed.fold(self.digest_at, Instant::min);
+        if self.woken_at.is_some_and(|said| said <= at) {
+            return None;
+        }
+        self.woken_at = Some(at);
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+}
