@@ -43,6 +43,7 @@ mod metrics;
 mod names;
 mod numbers;
 mod objects;
+mod observed;
 mod others;
 mod pods;
 mod private_images;

@@ -1,0 +1,117 @@
+//! What Pleg sees travels pod by pod: absence like presence, whatever is lost on the way and whichever end begins anew.
+
+use std::time::Duration;
+
+use bridge_cri::Rpc;
+use bridge_kube::fake::FakeApi;
+use k8s_openapi::api::core::v1::Pod;
+use messages::supervision::Fault;
+use supervision::Policy;
+use testkit::node::{FakeNode, World, is_ready, settings};
+use testkit::{Sandbox, sandbox};
+
+use crate::cluster::{clustered, pod, until, within};
+
+const NS: Option<&str> = Some("default");
+
+/// The followers of Pleg.
+const FOLLOWERS: [&str; 5] =
+    ["PodWorkerPool", "StatusManager", "ProbeManager", "LogManager", "GarbageCollector"];
+
+fn inject(node: &FakeNode, actor: &str, fault: Fault) {
+    node.tree.inject(actor, fault).expect("every subsystem is in the tree");
+}
+
+fn lose(count: u32) -> Fault {
+    Fault::Drop { message: "PodObserved".to_owned(), count }
+}
+
+fn is_told(api: &FakeApi, name: &str) -> bool {
+    api.get::<Pod>(NS, name).and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
+}
+
+fn begun(world: &World) -> u64 {
+    world.runtime.counts().get(&Rpc::RunPodSandbox).copied().unwrap_or(0)
+}
+
+async fn started(sandbox: &Sandbox, seed: u64) -> (FakeNode, World, FakeApi) {
+    let (world, api) = clustered(seed);
+    // A change is found by a relist alone.
+    world.runtime.set_events(false);
+    api.put(&pod("web", "serve"));
+    let node = FakeNode::start(sandbox, &world, &settings());
+    until("the pod to be Ready", || is_told(&api, "web")).await;
+    // The digests that follow the changes are over.
+    sandbox.pass(Duration::from_secs(5)).await;
+    (node, world, api)
+}
+
+#[test]
+fn a_pod_that_vanishes_while_pleg_is_down_runs_again() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (node, world, api) = started(sandbox, 420).await;
+        let before = begun(&world);
+        // Its next incarnations do not begin for a time.
+        inject(&node, "Pleg", Fault::PanicWhileStarting { times: 3 });
+        inject(&node, "Pleg", Fault::PanicNow);
+        sandbox.pass(Duration::from_millis(20)).await;
+        world.runtime.wipe();
+        within(30, "another sandbox", || begun(&world) > before).await;
+        within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn the_news_that_a_pod_has_vanished_may_be_lost_at_any_follower() {
+    for actor in FOLLOWERS {
+        sandbox(Policy::default(), async |sandbox| {
+            let (node, world, api) = started(sandbox, 421).await;
+            let before = begun(&world);
+            inject(&node, actor, lose(1));
+            world.runtime.wipe();
+            within(30, &format!("another sandbox, for all that {actor} lost"), || begun(&world) > before).await;
+            within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+            // Its end is seen by every follower, too: nothing of it stays.
+            inject(&node, actor, lose(1));
+            api.delete::<Pod>(NS, "web", None);
+            within(60, &format!("the end of which {actor} was not told"), || {
+                api.get::<Pod>(NS, "web").is_none() && world.runtime.sandboxes().is_empty()
+            })
+            .await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_pool_that_crashes_over_the_news_hears_it_again() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (node, world, api) = started(sandbox, 422).await;
+        let before = begun(&world);
+        inject(&node, "PodWorkerPool", Fault::PanicOn { message: "PodObserved".to_owned(), nth: 1 });
+        world.runtime.wipe();
+        within(30, "another sandbox", || begun(&world) > before).await;
+        within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn an_observer_without_room_hears_it_later() {
+    for actor in FOLLOWERS {
+        sandbox(Policy::default(), async |sandbox| {
+            let (node, world, api) = started(sandbox, 423).await;
+            inject(&node, actor, Fault::SqueezeMailbox { bound: 0 });
+            let before = begun(&world);
+            world.runtime.wipe();
+            sandbox.pass(Duration::from_secs(15)).await;
+            inject(&node, actor, Fault::SqueezeMailbox { bound: 4096 });
+            within(60, &format!("another sandbox, once {actor} has room"), || begun(&world) > before).await;
+            within(60, "the pod to be Ready again", || is_told(&api, "web")).await;
+            node.stop().await;
+        });
+    }
+}
