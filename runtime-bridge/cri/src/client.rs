@@ -141,8 +141,7 @@ impl CriClient {
                 AbandonedCall::OutlivesAsker => None,
             };
             match answered.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
+                Ok(outcome) => panics::resumed(outcome),
                 Err(_) => {
                     let message = "the call's task ended early".to_owned();
                     Err(CriError::new(rpc, CriErrorKind::Unavailable, message))

@@ -103,8 +103,7 @@ impl CsiClient {
             });
             let _ends_with_asker = AbortOnDropHandle::new(task);
             match answered.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
+                Ok(outcome) => panics::resumed(outcome),
                 Err(_) => {
                     let ended = tonic::Status::unavailable("the call's task ended early");
                     Err(CsiError::from_status(&driver, rpc, &ended))

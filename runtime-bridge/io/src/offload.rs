@@ -341,7 +341,6 @@ fn begin_at_low_priority(name: &'static str, job: Job) {
 
 /// The outcome of a job, or the panic that ended it.
 type JobOutcome<T, E> = Result<Result<T, E>, Carried>;
-type JobReply<T, E> = Result<JobOutcome<T, E>, oneshot::error::RecvError>;
 
 /// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
@@ -352,13 +351,9 @@ fn telling<T: Send + 'static, E: Send + 'static>(
     (Box::new(move || drop(done.send(panics::catch(work)))), outcome)
 }
 
-/// The outcome of such a job.
-fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
-    match told {
-        Ok(Ok(done)) => done,
-        Ok(Err(panic)) => panic.resume(),
-        Err(_) => Err(E::from(NotRun::RuntimeGone)),
-    }
+/// The outcome of such a job, or of a task, if it was seen.
+fn ended<T, E: From<NotRun>, Unseen>(told: Result<JobOutcome<T, E>, Unseen>) -> Result<T, E> {
+    told.map_or_else(|_| Err(NotRun::RuntimeGone.into()), panics::resumed)
 }
 
 /// What becomes of a task of the I/O runtime whose work is [`panics::caught`]: a panic goes on in the future that waits for it,
@@ -369,11 +364,7 @@ fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
 pub async fn joined<T, E: From<NotRun>>(
     running: impl Future<Output = Result<JobOutcome<T, E>, JoinError>>,
 ) -> Result<T, E> {
-    match running.await {
-        Ok(Ok(done)) => done,
-        Ok(Err(panic)) => panic.resume(),
-        Err(_) => Err(NotRun::RuntimeGone.into()),
-    }
+    ended(running.await)
 }
 
 #[cfg(test)]

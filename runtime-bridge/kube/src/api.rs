@@ -545,8 +545,7 @@ impl ApiClient {
         let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(panics::caught(work)));
         Box::pin(async move {
             match task.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
+                Ok(outcome) => panics::resumed(outcome),
                 Err(_) => Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down")),
             }
         })

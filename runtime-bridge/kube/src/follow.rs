@@ -71,8 +71,8 @@ impl ApiClient {
         futures::stream::unfold((heard, task), async |(mut heard, task)| {
             let Some(next) = heard.recv().await else {
                 // It follows for ever, unless it panics: the panic goes on in the actor that follows.
-                if let Ok(Err(panic)) = task.await {
-                    panic.resume();
+                if let Ok(done) = task.await {
+                    panics::resumed(done);
                 }
                 return None;
             };

@@ -56,7 +56,12 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Carried> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Carried { payload, place: take() })
 }
 
-/// The same for asynchronous work, such as a task of another runtime.
+/// What the work returned; a panic that was carried over goes on in the caller, at its place.
+pub fn resumed<T>(done: Result<T, Carried>) -> T {
+    done.unwrap_or_else(|panic| panic.resume())
+}
+
+/// The same as [`catch`] for asynchronous work, such as a task of another runtime.
 ///
 /// # Errors
 /// The panic of the work.
