@@ -207,4 +207,17 @@ mod tests {
         let error = client.node_stage_volume(stage).await.unwrap_err();
         assert_eq!(error.kind, CsiErrorKind::InvalidArgument, "{error}");
     }
+
+    async fn broken() -> Result<tonic::Response<NodeGetInfoResponse>, tonic::Status> {
+        panics::note("there".to_owned());
+        panic!("in the call")
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_call_goes_on_in_its_caller() {
+        let client = CsiClient::new(&Io::current(), "d", "/absent", Deadlines::default());
+        let call = client.call(Rpc::NodeGetInfo, Duration::from_secs(5), broken());
+        let panic = panics::caught(call).await.unwrap_err();
+        assert_eq!(panic.to_string(), "in the call at there");
+    }
 }

@@ -177,6 +177,20 @@ impl Lane {
         self.submit(Some(key.into()), Threads::LowPriority(thread), work)
     }
 
+    /// Runs work of several steps as a task of the I/O runtime. It begins when the returned future is polled, and runs to its
+    /// end even when the future is dropped. A panic continues in the caller that awaits the future.
+    pub fn run_steps<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        let (io, work) = (self.io.clone(), panics::caught(work));
+        async move { joined(io.spawn(work)).await }.boxed()
+    }
+
     /// Waits for all work with this key that asked before, and has the key until what is returned is dropped: for what has
     /// several steps, which must not ask for the key themselves.
     ///
@@ -556,7 +570,8 @@ mod tests {
         }));
         let of_job = lane().run(broken);
         let running = Handle::current().spawn(panics::caught(async { broken() }));
-        for work in [of_job, joined(running).boxed()] {
+        let of_steps = lane().run_steps(async { broken() });
+        for work in [of_job, joined(running).boxed(), of_steps] {
             let panicked = format!("{:?}", panics::caught(work).await.unwrap_err());
             assert!(panicked.contains(&format!("offload.rs:{BROKEN}:")), "{panicked}, not {BROKEN}");
         }

@@ -309,6 +309,6 @@ mod tests {
         let Err(panic) = AssertUnwindSafe(followed.next()).catch_unwind().await else {
             panic!("the stream goes on as if nothing had happened")
         };
-        assert_eq!(panic.downcast_ref::<&str>(), Some(&"in the call"));
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("in the call"));
     }
 }
