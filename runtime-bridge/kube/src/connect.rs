@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::Client as HyperClient;
@@ -29,7 +28,7 @@ use super::credentials::{Identity, IdentitySource, certificates};
 use super::error::ConnectError;
 use super::kubeconfig::Kubeconfig;
 use super::streams::{Clients, Place, Streamed};
-use bridge_io::Io;
+use bridge_io::{Io, lasting};
 use bridge_net::names;
 use bridge_net::roots::{self, Places};
 use bridge_pace::panics;
@@ -97,9 +96,9 @@ pub(super) fn dial(
         http1_only: settings.http1_only,
         current: Mutex::new(None),
     });
-    if let Some(changes) = settings.identity.changes() {
-        drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
-    }
+    let followed = Arc::downgrade(&shared);
+    // Not awaited: the task ends at the first change after the client's end.
+    drop(io.spawn(lasting("follow the identity", move || follow_identity(followed.clone()))));
     // The client's buffer runs as a task of the I/O runtime.
     let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
     Ok((client, shared))
@@ -107,13 +106,17 @@ pub(super) fn dial(
 
 /// Opens new connections when the certificate changes, so that a client with only watches uses the newest certificate,
 /// too.
-async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
-    while changes.next().await.is_some() {
-        let Some(shared) = shared.upgrade() else { return };
+async fn follow_identity(shared: Weak<Shared>) {
+    let Some(mut changes) = shared.upgrade().and_then(|shared| shared.identity.changes()) else { return };
+    while let Some(shared) = shared.upgrade() {
         let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if in_use && let Ok(identity) = shared.identity.identity() {
             // An error with this identity is reported by the next call.
             let _ = shared.place(&identity);
+        }
+        drop(shared);
+        if changes.next().await.is_none() {
+            return;
         }
     }
 }
