@@ -53,9 +53,8 @@ impl Removals {
         }
         let mut held = BTreeMap::<&str, usize>::new();
         self.under_way.values().for_each(|namespace| *held.entry(namespace).or_default() += 1);
-        let of = |namespace: &Arc<str>| held.get(&**namespace).copied().unwrap_or(0);
-        let (namespace, uid) =
-            (0..OF_ONE).find_map(|places| self.line.pop(|namespace| of(namespace) == places))?;
+        let held = |namespace: &Arc<str>| held.get(&**namespace).copied().unwrap_or(0);
+        let (namespace, uid) = self.line.pop_fewest(OF_ONE, held)?;
         let (_, garbage) = self.waiting.remove(&uid)?;
         self.under_way.insert(uid.clone(), namespace);
         Some((uid, garbage))

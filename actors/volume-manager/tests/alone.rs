@@ -117,7 +117,7 @@ impl Neighbours {
         let registrar = Arc::new(self.plugins.clone());
         let watcher = PluginWatcher::start(
             &Io::current(),
-            &self.plugins,
+            Arc::new(self.plugins.clone()),
             registrar,
             [PluginKind::Csi],
             PluginMetrics::new().unwrap(),

@@ -115,8 +115,8 @@ fn plugins(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<dyn P
         registry.register(collector)?;
     }
     let ports = &bridge.plugins;
-    let registrar = ports.registrar.clone();
-    Ok(Arc::new(PluginWatcher::start(&bridge.io, &*ports.sockets, registrar, [PluginKind::Csi], metrics)))
+    let (sockets, registrar) = (ports.sockets.clone(), ports.registrar.clone());
+    Ok(Arc::new(PluginWatcher::start(&bridge.io, sockets, registrar, [PluginKind::Csi], metrics)))
 }
 
 /// The runtime's operations, with every call counted.

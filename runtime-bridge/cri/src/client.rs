@@ -141,8 +141,7 @@ impl CriClient {
                 AbandonedCall::OutlivesAsker => None,
             };
             match answered.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
+                Ok(outcome) => panics::resumed(outcome),
                 Err(_) => {
                     let message = "the call's task ended early".to_owned();
                     Err(CriError::new(rpc, CriErrorKind::Unavailable, message))
@@ -314,5 +313,20 @@ mod tests {
         assert_eq!(first.kind, CriErrorKind::Unavailable, "{first}");
         let second = client.version(VersionRequest::default()).await.unwrap_err();
         assert!(second.outcome_unknown() && second.message.contains("waiting"), "{second}");
+    }
+
+    async fn broken() -> Result<tonic::Response<VersionResponse>, tonic::Status> {
+        panics::note("there".to_owned());
+        panic!("in the call")
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_call_goes_on_in_its_caller() {
+        let client = CriClient::new(&Io::current(), &Endpoints::new("/absent")).unwrap();
+        for fate in [AbandonedCall::EndsWithAsker, AbandonedCall::OutlivesAsker] {
+            let call = client.call(Rpc::Version, fate, Duration::from_secs(5), broken());
+            let panic = panics::caught(call).await.unwrap_err();
+            assert_eq!(panic.to_string(), "in the call at there");
+        }
     }
 }

@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::wire::ContainerStatusResponse;
 use bridge_io::Io;
+use bridge_pace::panics;
 
 /// A container's process has ended, or was gone when the watch began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +124,22 @@ impl PidfdWatcher {
     pub fn watching(&self) -> usize {
         self.inner.lock().by_container.len()
     }
+
+    /// Reports when `end` has come. A watch that breaks reports, too: Pleg then looks, and may watch again.
+    fn begin(&self, watched: &mut Watched, exited: Exited, end: impl Future<Output = ()> + Send + 'static) {
+        let (container_id, pid, inner) =
+            (exited.container_id.clone(), exited.pid, Arc::downgrade(&self.inner));
+        let task = self.io.spawn(async move {
+            if let Err(panic) = panics::caught(end).await {
+                tracing::error!(%panic, container_id = exited.container_id, "The watch of a container's process broke");
+            }
+            if let Some(inner) = inner.upgrade() {
+                inner.report(exited);
+            }
+        });
+        let watch = Watch { pid, _task: AbortOnDropHandle::new(task) };
+        watched.by_container.insert(container_id, watch);
+    }
 }
 
 impl Inner {
@@ -181,16 +198,7 @@ impl ExitWatcher for PidfdWatcher {
             Err(error) => return Err(kernel(error.into())),
         };
         let readable = self.io.enter(|| readable_at_exit(process)).map_err(kernel)?;
-        let inner = Arc::downgrade(&self.inner);
-        let task = self.io.spawn(async move {
-            if readable.readable().await.is_ok()
-                && let Some(inner) = inner.upgrade()
-            {
-                inner.report(exited);
-            }
-        });
-        let watch = Watch { pid, _task: AbortOnDropHandle::new(task) };
-        watched.by_container.insert(container_id.to_owned(), watch);
+        self.begin(&mut watched, exited, async move { drop(readable.readable().await) });
         Ok(())
     }
 
@@ -241,6 +249,16 @@ mod tests {
         child.wait().unwrap();
         watcher.watch("c", pid).unwrap();
         assert_eq!(exits.next().await, Some(Exited { container_id: "c".into(), pid }));
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_breaks_reports_and_is_there_no_longer() {
+        let watcher = PidfdWatcher::new(Io::current(), 1);
+        let mut exits = watcher.exits();
+        let exited = Exited { container_id: "a".into(), pid: 1 };
+        watcher.begin(&mut watcher.inner.lock(), exited.clone(), async { panic!("in the watch") });
+        let next = tokio::time::timeout(Duration::from_secs(10), exits.next()).await.unwrap();
+        assert_eq!((next, watcher.watching()), (Some(exited), 0));
     }
 
     #[tokio::test]

@@ -17,14 +17,15 @@ use super::error::{CriError, CriErrorKind};
 use super::operations::{EnsureError, Ensured};
 use super::rpc::Rpc;
 use bridge_io::Io;
+use bridge_pace::panics::{self, Carried};
 
 /// The most calls queued under one key, the running one included; further calls are refused.
 const QUEUED_MAX: usize = 16;
 
 /// The result of a flight. Calls without an answer have an empty ID.
 pub(crate) type Outcome = Result<Ensured, EnsureError>;
-/// The outcome, shared by all callers that joined the flight.
-pub(crate) type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
+/// The outcome, or the panic that ended the call, for all callers that joined the flight.
+type SharedOutcome = Shared<BoxFuture<'static, Result<Outcome, Carried>>>;
 
 /// An object that only one mutating call at a time may touch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,6 +147,8 @@ impl InFlightCalls {
     ///
     /// There is one exception to the rule of one call at a time: a stop with a shorter grace period than one in flight
     /// runs beside it, since it can only make the other end sooner.
+    ///
+    /// A panic of the call goes on in each of its callers.
     pub(crate) fn submit<F>(
         self: &Arc<Self>,
         key: Key,
@@ -153,7 +156,7 @@ impl InFlightCalls {
         pod_uid: Option<&str>,
         same: Same,
         work: F,
-    ) -> SharedOutcome
+    ) -> BoxFuture<'static, Outcome>
     where
         F: FnOnce() -> BoxFuture<'static, Outcome> + Send + 'static,
     {
@@ -164,12 +167,12 @@ impl InFlightCalls {
         if let Some(last) = queue.back()
             && (last.joinable && last.rpc == rpc && last.same == same)
         {
-            return last.outcome.clone();
+            return last.outcome.clone().map(panics::resumed).boxed();
         }
         if queue.len() >= QUEUED_MAX {
             let message = format!("{} calls wait for {:?} already", queue.len(), key.target());
             let refused = CriError::new(rpc, CriErrorKind::ResourceExhausted, message);
-            return std::future::ready(Err(EnsureError::Failed(refused))).boxed().shared();
+            return std::future::ready(Err(EnsureError::Failed(refused))).boxed();
         }
         let beside = match &same {
             Same::Grace(grace) => queue.iter().any(
@@ -178,7 +181,7 @@ impl InFlightCalls {
             _ => false,
         };
         let landing = InFlightGuard { in_flight: Arc::clone(self), key: key.clone(), number };
-        let task = self.io.spawn(async move {
+        let task = self.io.spawn(panics::caught(async move {
             if !beside {
                 landing.cleared().await;
             }
@@ -186,12 +189,12 @@ impl InFlightCalls {
             // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome
-        });
+        }));
         let abort = task.abort_handle();
         let outcome = async move {
-            task.await.unwrap_or_else(|lost| {
-                let why = if lost.is_cancelled() { "cancelled" } else { "the call's task panicked" };
-                Err(EnsureError::Failed(CriError::new(rpc, CriErrorKind::DeadlineExceeded, why)))
+            task.await.unwrap_or_else(|_| {
+                let cancelled = CriError::new(rpc, CriErrorKind::DeadlineExceeded, "cancelled");
+                Ok(Err(EnsureError::Failed(cancelled)))
             })
         }
         .boxed()
@@ -210,7 +213,7 @@ impl InFlightCalls {
             abort,
         };
         queue.push_back(flight);
-        outcome
+        outcome.map(panics::resumed).boxed()
     }
 
     /// Cancels the calls of `rpc` under `key`; returns their number.
@@ -305,5 +308,28 @@ impl Drop for InFlightGuard {
         }
         drop(table);
         self.in_flight.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_call_goes_on_in_each_of_its_callers() {
+        let calls = InFlightCalls::new(Io::current());
+        let broken = || {
+            let work = async {
+                panics::note("there".to_owned());
+                panic!("in the call")
+            };
+            let key = Key::Container("c".to_owned());
+            calls.submit(key, Rpc::StopContainer, None, Same::Always, || work.boxed())
+        };
+        for caller in [broken(), broken()] {
+            let panic = panics::caught(caller).await.unwrap_err();
+            assert_eq!(panic.to_string(), "in the call at there");
+        }
+        assert_eq!(calls.list(|_| true), []);
     }
 }

@@ -103,8 +103,7 @@ impl CsiClient {
             });
             let _ends_with_asker = AbortOnDropHandle::new(task);
             match answered.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
+                Ok(outcome) => panics::resumed(outcome),
                 Err(_) => {
                     let ended = tonic::Status::unavailable("the call's task ended early");
                     Err(CsiError::from_status(&driver, rpc, &ended))
@@ -207,5 +206,18 @@ mod tests {
         let stage = NodeStageVolumeRequest { secrets, ..Default::default() };
         let error = client.node_stage_volume(stage).await.unwrap_err();
         assert_eq!(error.kind, CsiErrorKind::InvalidArgument, "{error}");
+    }
+
+    async fn broken() -> Result<tonic::Response<NodeGetInfoResponse>, tonic::Status> {
+        panics::note("there".to_owned());
+        panic!("in the call")
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_call_goes_on_in_its_caller() {
+        let client = CsiClient::new(&Io::current(), "d", "/absent", Deadlines::default());
+        let call = client.call(Rpc::NodeGetInfo, Duration::from_secs(5), broken());
+        let panic = panics::caught(call).await.unwrap_err();
+        assert_eq!(panic.to_string(), "in the call at there");
     }
 }

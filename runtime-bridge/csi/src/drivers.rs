@@ -211,10 +211,9 @@ impl Drivers {
         bytes: impl FnOnce(T) -> i64 + Send + 'static,
     ) -> Reply<i64> {
         let (drivers, driver, rpc) = (self.clone(), subject.volume.driver.clone(), subject.rpc);
-        let outcome = self.in_flight.submit(subject, move || {
+        self.in_flight.submit(subject, move || {
             async move { drivers.observed(&driver, rpc, call).await.map(bytes) }.boxed()
-        });
-        outcome.boxed()
+        })
     }
 
     /// Refuses, in upstream's words, a request without a handle or a path.

@@ -16,14 +16,15 @@ use crate::error::{CsiError, CsiErrorKind};
 use crate::rpc::Rpc;
 use bridge_io::Io;
 use bridge_io::watch;
+use bridge_pace::panics::{self, Carried};
 
 /// The most calls of one volume that are queued or run; further calls are refused.
 const QUEUED_MAX: usize = 256;
 
 /// The result of a flight: the bytes of `NodeExpandVolume`, 0 for other calls.
 type Outcome = Result<i64, CsiError>;
-/// The outcome, shared by all callers that joined the flight.
-type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
+/// The outcome, or the panic that ended the call, for all callers that joined the flight.
+type SharedOutcome = Shared<BoxFuture<'static, Result<Outcome, Carried>>>;
 
 /// A volume of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,8 +118,9 @@ impl InFlightCalls {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues `work` behind the volume's calls that exclude it, or joins the last of these if it is the same.
-    pub(crate) fn submit<F>(self: &Arc<Self>, subject: Subject, work: F) -> SharedOutcome
+    /// Queues `work` behind the volume's calls that exclude it, or joins the last of these if it is the same. A panic of
+    /// the call goes on in each of its callers.
+    pub(crate) fn submit<F>(self: &Arc<Self>, subject: Subject, work: F) -> BoxFuture<'static, Outcome>
     where
         F: FnOnce() -> BoxFuture<'static, Outcome> + Send + 'static,
     {
@@ -129,35 +131,34 @@ impl InFlightCalls {
         if let Some(last) = queue.iter().rev().find(|flight| flight.subject.excludes(&subject))
             && (last.joinable && last.subject.rpc == subject.rpc && last.subject.same == subject.same)
         {
-            return last.outcome.clone();
+            return last.outcome.clone().map(panics::resumed).boxed();
         }
         let (driver, rpc) = (subject.volume.driver.clone(), subject.rpc);
         if queue.len() >= QUEUED_MAX {
             let message =
                 format!("{} calls of volume {:?} wait already", queue.len(), subject.volume.volume_id);
             let refused = CsiError::new(driver, rpc, CsiErrorKind::Refused, message);
-            return std::future::ready(Err(refused)).boxed().shared();
+            return std::future::ready(Err(refused)).boxed();
         }
         let landing = Landing { calls: Arc::clone(self), volume: subject.volume.clone(), number };
-        let task = self.io.spawn(async move {
+        let task = self.io.spawn(panics::caught(async move {
             landing.cleared().await;
             let outcome = work().await;
             // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome
-        });
+        }));
         let abort = task.abort_handle();
         let outcome = async move {
-            task.await.unwrap_or_else(|lost| {
-                let why = if lost.is_cancelled() { "context canceled" } else { "the call's task panicked" };
-                Err(CsiError::new(driver, rpc, CsiErrorKind::Cancelled, why))
+            task.await.unwrap_or_else(|_| {
+                Ok(Err(CsiError::new(driver, rpc, CsiErrorKind::Cancelled, "context canceled")))
             })
         }
         .boxed()
         .shared();
         let since = Instant::now();
         queue.push_back(Flight { number, subject, joinable: true, since, outcome: outcome.clone(), abort });
-        outcome
+        outcome.map(panics::resumed).boxed()
     }
 
     /// Cancels the calls of a volume at this target, `None`: those about the volume as a whole; returns their number.
@@ -243,5 +244,28 @@ impl Drop for Landing {
         }
         drop(table);
         self.calls.changed.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_call_goes_on_in_each_of_its_callers() {
+        let calls = InFlightCalls::new(Io::current());
+        let broken = || {
+            let work = async {
+                panics::note("there".to_owned());
+                panic!("in the call")
+            };
+            let (volume, same) = (Volume::new("d", "v"), Same([0; 32]));
+            calls.submit(Subject { volume, rpc: Rpc::NodeStageVolume, target: None, same }, || work.boxed())
+        };
+        for caller in [broken(), broken()] {
+            let panic = panics::caught(caller).await.unwrap_err();
+            assert_eq!(panic.to_string(), "in the call at there");
+        }
+        assert_eq!(calls.list(|_| true), []);
     }
 }

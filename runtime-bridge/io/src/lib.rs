@@ -7,10 +7,12 @@
 
 pub mod clock;
 pub mod compute;
+mod lasting;
 mod offload;
 mod runtime;
 mod shares;
 pub mod watch;
 
+pub use lasting::{lasting, told_by};
 pub use offload::{Keys, LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};

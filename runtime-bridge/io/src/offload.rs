@@ -177,6 +177,20 @@ impl Lane {
         self.submit(Some(key.into()), Threads::LowPriority(thread), work)
     }
 
+    /// Runs work of several steps as a task of the I/O runtime. It begins when the returned future is polled, and runs to its
+    /// end even when the future is dropped. A panic continues in the caller that awaits the future.
+    pub fn run_steps<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: From<NotRun> + Send + 'static,
+    {
+        let (io, work) = (self.io.clone(), panics::caught(work));
+        async move { joined(io.spawn(work)).await }.boxed()
+    }
+
     /// Waits for all work with this key that asked before, and has the key until what is returned is dropped: for what has
     /// several steps, which must not ask for the key themselves.
     ///
@@ -341,7 +355,6 @@ fn begin_at_low_priority(name: &'static str, job: Job) {
 
 /// The outcome of a job, or the panic that ended it.
 type JobOutcome<T, E> = Result<Result<T, E>, Carried>;
-type JobReply<T, E> = Result<JobOutcome<T, E>, oneshot::error::RecvError>;
 
 /// The work as a job that sends its outcome.
 fn telling<T: Send + 'static, E: Send + 'static>(
@@ -352,13 +365,9 @@ fn telling<T: Send + 'static, E: Send + 'static>(
     (Box::new(move || drop(done.send(panics::catch(work)))), outcome)
 }
 
-/// The outcome of such a job.
-fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
-    match told {
-        Ok(Ok(done)) => done,
-        Ok(Err(panic)) => panic.resume(),
-        Err(_) => Err(E::from(NotRun::RuntimeGone)),
-    }
+/// The outcome of such a job, or of a task, if it was seen.
+fn ended<T, E: From<NotRun>, Unseen>(told: Result<JobOutcome<T, E>, Unseen>) -> Result<T, E> {
+    told.map_or_else(|_| Err(NotRun::RuntimeGone.into()), panics::resumed)
 }
 
 /// What becomes of a task of the I/O runtime whose work is [`panics::caught`]: a panic goes on in the future that waits for it,
@@ -369,11 +378,7 @@ fn ended<T, E: From<NotRun>>(told: JobReply<T, E>) -> Result<T, E> {
 pub async fn joined<T, E: From<NotRun>>(
     running: impl Future<Output = Result<JobOutcome<T, E>, JoinError>>,
 ) -> Result<T, E> {
-    match running.await {
-        Ok(Ok(done)) => done,
-        Ok(Err(panic)) => panic.resume(),
-        Err(_) => Err(NotRun::RuntimeGone.into()),
-    }
+    ended(running.await)
 }
 
 #[cfg(test)]
@@ -565,7 +570,8 @@ mod tests {
         }));
         let of_job = lane().run(broken);
         let running = Handle::current().spawn(panics::caught(async { broken() }));
-        for work in [of_job, joined(running).boxed()] {
+        let of_steps = lane().run_steps(async { broken() });
+        for work in [of_job, joined(running).boxed(), of_steps] {
             let panicked = format!("{:?}", panics::caught(work).await.unwrap_err());
             assert!(panicked.contains(&format!("offload.rs:{BROKEN}:")), "{panicked}, not {BROKEN}");
         }

@@ -87,8 +87,7 @@ impl SharedPlaces {
                 true => of(tenant).min(self.of_one - 1),
                 false => of(tenant),
             };
-            let fewest = (0..self.of_one).find_map(|places| waiting.pop(|tenant| rank(tenant) == places));
-            let Some((tenant, waiter)) = fewest else { break };
+            let Some((tenant, waiter)) = waiting.pop_fewest(self.of_one, rank) else { break };
             *state.held.entry(tenant.clone()).or_insert(0) += 1;
             state.free -= 1;
             given.push((waiter, SharedPlace { places: self.clone(), tenant }));

@@ -544,11 +544,8 @@ impl ApiClient {
     ) -> Reply<T> {
         let task = tokio_util::task::AbortOnDropHandle::new(self.io.spawn(panics::caught(work)));
         Box::pin(async move {
-            match task.await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => panic.resume(),
-                Err(_) => Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down")),
-            }
+            let gone = |_| Err(ApiError::unanswered("call".to_owned(), "the I/O runtime has shut down"));
+            task.await.map_or_else(gone, panics::resumed)
         })
     }
 

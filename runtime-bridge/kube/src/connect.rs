@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::Client as HyperClient;
@@ -29,9 +28,10 @@ use super::credentials::{Identity, IdentitySource, certificates};
 use super::error::ConnectError;
 use super::kubeconfig::Kubeconfig;
 use super::streams::{Clients, Place, Streamed};
-use bridge_io::Io;
+use bridge_io::{Io, lasting};
 use bridge_net::names;
 use bridge_net::roots::{self, Places};
+use bridge_pace::panics;
 
 /// The longest wait for a connection, TLS included.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -96,9 +96,9 @@ pub(super) fn dial(
         http1_only: settings.http1_only,
         current: Mutex::new(None),
     });
-    if let Some(changes) = settings.identity.changes() {
-        drop(io.spawn(follow_identity(changes, Arc::downgrade(&shared))));
-    }
+    let followed = Arc::downgrade(&shared);
+    // Not awaited: the task ends at the first change after the client's end.
+    drop(io.spawn(lasting("follow the identity", move || follow_identity(followed.clone()))));
     // The client's buffer runs as a task of the I/O runtime.
     let client = io.enter(|| kube::Client::new(ApiService(shared.clone()), "default"));
     Ok((client, shared))
@@ -106,13 +106,17 @@ pub(super) fn dial(
 
 /// Opens new connections when the certificate changes, so that a client with only watches uses the newest certificate,
 /// too.
-async fn follow_identity(mut changes: BoxStream<'static, ()>, shared: Weak<Shared>) {
-    while changes.next().await.is_some() {
-        let Some(shared) = shared.upgrade() else { return };
+async fn follow_identity(shared: Weak<Shared>) {
+    let Some(mut changes) = shared.upgrade().and_then(|shared| shared.identity.changes()) else { return };
+    while let Some(shared) = shared.upgrade() {
         let in_use = shared.current.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if in_use && let Ok(identity) = shared.identity.identity() {
             // An error with this identity is reported by the next call.
             let _ = shared.place(&identity);
+        }
+        drop(shared);
+        if changes.next().await.is_none() {
+            return;
         }
     }
 }
@@ -297,8 +301,8 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             let server = uri.authority().map(ToString::to_string).unwrap_or_default();
             let failed = |reason: String| ConnectError::Connection { server: server.clone(), reason };
-            let opening = io.spawn(async move { timeout(CONNECT_DEADLINE, this.open(&uri)).await });
-            match opening.await {
+            let opening = async move { timeout(CONNECT_DEADLINE, this.open(&uri)).await };
+            match io.spawn(panics::caught(opening)).await.map(panics::resumed) {
                 Ok(Ok(opened)) => opened.map_err(failed),
                 Ok(Err(_)) => Err(failed(format!("no connection within {} s", CONNECT_DEADLINE.as_secs()))),
                 Err(_) => Err(failed("the I/O runtime has shut down".to_owned())),
@@ -388,5 +392,67 @@ impl Write for Conn {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified};
+    use rustls::pki_types::{CertificateDer, UnixTime};
+    use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A verifier that panics when a handshake begins.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl ServerCertVerifier for Broken {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            unreachable!("the handshake has ended before")
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            unreachable!("the handshake has ended before")
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            unreachable!("the handshake has ended before")
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            panics::note("there".to_owned());
+            panic!("in the handshake")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_a_connection_opens_goes_on_in_the_call() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: Uri = format!("https://{}", server.local_addr().unwrap()).parse().unwrap();
+        let mut tls = (*bridge_net::unverified::config()).clone();
+        tls.dangerous().set_certificate_verifier(Arc::new(Broken));
+        let (tls, closed) = (Arc::new(tls), CancellationToken::new());
+        let mut connector = Connector { tls, name: None, io: Io::current(), closed };
+        let panic = panics::caught(connector.call(uri)).await.map(drop).unwrap_err();
+        assert_eq!(panic.to_string(), "in the handshake at there");
     }
 }

@@ -11,13 +11,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::api::{ApiClient, Select, VersionBody};
 use super::api_health::{ApiHealth, RecoveryWaiter};
 use super::error::{ApiError, StatusBody};
 use super::object::{Object, Said, Unreadable, read_object};
-use bridge_pace::{Backoff, panics};
+use bridge_pace::Backoff;
 
 /// The shortest time of a watch, in seconds; the longest is twice as long, so that watches do not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
@@ -66,19 +65,7 @@ impl ApiClient {
     /// Follows a list until the stream is dropped.
     pub fn follow<K: Object>(&self, select: Select) -> BoxStream<'static, Followed<K>> {
         let (news, heard) = mpsc::channel(NEWS_MAX);
-        let following = panics::caught(follow(self.clone(), select, news));
-        let task = AbortOnDropHandle::new(self.io().spawn(following));
-        futures::stream::unfold((heard, task), async |(mut heard, task)| {
-            let Some(next) = heard.recv().await else {
-                // It follows for ever, unless it panics: the panic goes on in the actor that follows.
-                if let Ok(Err(panic)) = task.await {
-                    panic.resume();
-                }
-                return None;
-            };
-            Some((next, (heard, task)))
-        })
-        .boxed()
+        bridge_io::told_by(self.io().lane().io(), follow(self.clone(), select, news), heard)
     }
 }
 
@@ -309,6 +296,6 @@ mod tests {
         let Err(panic) = AssertUnwindSafe(followed.next()).catch_unwind().await else {
             panic!("the stream goes on as if nothing had happened")
         };
-        assert_eq!(panic.downcast_ref::<&str>(), Some(&"in the call"));
+        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("in the call"));
     }
 }

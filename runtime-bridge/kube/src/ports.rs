@@ -56,8 +56,8 @@ impl<K: Object> Follow<K> for ApiClient {
     }
 }
 
-/// Single objects of one kind.
-pub trait Read<K>: Send + Sync + 'static {
+/// Lists and single objects of one kind.
+pub trait Read<K>: Follow<K> {
     /// Reads an object as it is now.
     ///
     /// # Errors
@@ -241,26 +241,9 @@ ports! {
 }
 
 /// The objects that pods refer to, each followed or read now and then, and tokens for pods; for ObjectCache.
-pub trait PodObjects:
-    Follow<Secret>
-    + Read<Secret>
-    + Follow<ConfigMap>
-    + Read<ConfigMap>
-    + Follow<RuntimeClass>
-    + Read<RuntimeClass>
-    + Follow<Service>
-    + Tokens
-{
-}
+pub trait PodObjects: Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Follow<Service> + Tokens {}
 
 impl<T> PodObjects for T where
-    T: Follow<Secret>
-        + Read<Secret>
-        + Follow<ConfigMap>
-        + Read<ConfigMap>
-        + Follow<RuntimeClass>
-        + Read<RuntimeClass>
-        + Follow<Service>
-        + Tokens
+    T: Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Follow<Service> + Tokens
 {
 }

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_pace::panics::{self, Carried};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::net::TcpStream;
@@ -95,7 +96,8 @@ fn look_up(host: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 type LookUp = Box<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
-type Answer = oneshot::Sender<io::Result<Vec<IpAddr>>>;
+type Found = Result<io::Result<Vec<IpAddr>>, Carried>;
+type Answer = oneshot::Sender<Found>;
 
 struct Resolver {
     look_up: LookUp,
@@ -186,7 +188,8 @@ impl Resolver {
         let (answer, answered) = oneshot::channel();
         self.state().want(asker, host, answer);
         self.begin();
-        answered.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended without an answer")))
+        let unanswered = |_| Err(io::Error::other("the lookup ended without an answer"));
+        answered.await.map_or_else(unanswered, panics::resumed)
     }
 
     /// Starts a thread for each name that may have one.
@@ -197,7 +200,7 @@ impl Resolver {
             let (asker, host) = (job.asker.clone(), job.host.clone());
             let thread = std::thread::Builder::new().name("resolver".to_owned()).stack_size(STACK_BYTES);
             if let Err(error) = thread.spawn(move || this.work(job)) {
-                self.answer(&Job { asker, host }, &Err(error));
+                self.answer(&Job { asker, host }, &Ok(Err(error)));
             }
         }
     }
@@ -206,18 +209,20 @@ impl Resolver {
     fn work(&self, first: Job) {
         let mut next = Some(first);
         while let Some(job) = next {
-            let found = (self.look_up)(&job.host);
+            let found = panics::catch(|| (self.look_up)(&job.host));
             self.answer(&job, &found);
             next = self.state().take();
         }
     }
 
-    fn answer(&self, job: &Job, found: &io::Result<Vec<IpAddr>>) {
+    /// A panic of the lookup goes on in each caller.
+    fn answer(&self, job: &Job, found: &Found) {
         let wanted = self.state().ended(job);
         for answer in wanted {
             let found = match found {
-                Ok(found) => Ok(found.clone()),
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                Ok(Ok(found)) => Ok(Ok(found.clone())),
+                Ok(Err(error)) => Ok(Err(io::Error::new(error.kind(), error.to_string()))),
+                Err(panic) => Err(panic.clone()),
             };
             // The caller may have gone.
             let _ = answer.send(found);
@@ -315,6 +320,21 @@ mod tests {
             answers.iter().all(|answer| answer.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::TimedOut))
         );
         assert_eq!(*gate.asked.lock().unwrap(), ["hang.x"]);
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_lookup_goes_on_in_its_callers_and_gives_its_thread_back() {
+        let broken = |_: &str| {
+            panics::note("there".to_owned());
+            panic!("in the lookup")
+        };
+        let resolver = Arc::new(Resolver::new(Box::new(broken)));
+        for host in ["a.example", "b.example"] {
+            let panic = panics::caught(resolver.resolve("pod", host)).await.unwrap_err();
+            assert_eq!(panic.to_string(), "in the lookup at there");
+        }
+        let state = resolver.state();
+        assert_eq!((state.threads, state.askers.len()), (0, 0));
     }
 
     #[tokio::test]

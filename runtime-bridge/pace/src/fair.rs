@@ -94,6 +94,13 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
         Some((tenant, what))
     }
 
+    /// Takes what is first in the line of the tenant that has the fewest places, as `held` says, and fewer than its share;
+    /// equals take turns.
+    pub fn pop_fewest(&mut self, share: usize, held: impl Fn(&K) -> usize) -> Option<(K, W)> {
+        let fewest = self.lines.keys().map(&held).min().filter(|fewest| *fewest < share)?;
+        self.pop(|tenant| held(tenant) == fewest)
+    }
+
     /// How many go at most before one that comes to the line of `tenant` now, if no other comes after it.
     pub fn ahead(&self, tenant: &K) -> usize {
         let own = self.lines.get(tenant).map_or(0, VecDeque::len);
@@ -161,6 +168,22 @@ mod tests {
         assert_eq!((queue.remove(&"a", first), queue.remove(&"a", first)), (Some(1), None));
         assert_eq!((queue.remove(&"b", second), queue.len()), (None, 2));
         assert_eq!(order(&mut queue), [2, 3]);
+    }
+
+    #[test]
+    fn the_tenant_with_the_fewest_places_goes_first_until_it_has_its_share() {
+        let (mut queue, mut held) = (FairQueue::default(), BTreeMap::from([("a", 2), ("b", 1)]));
+        for tenant in ["a", "b", "b", "b", "c", "c"] {
+            queue.push(&tenant, ());
+        }
+        let mut next = || {
+            let (tenant, ()) = queue.pop_fewest(3, |tenant| held.get(tenant).copied().unwrap_or(0))?;
+            *held.entry(tenant).or_default() += 1;
+            Some(tenant)
+        };
+        let order: Vec<_> = std::iter::from_fn(&mut next).collect();
+        assert_eq!(order, ["c", "b", "c", "a", "b"]);
+        assert_eq!((queue.len(), held["b"]), (1, 3));
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! A panic that goes on in another thread than the one that panicked: its place goes along.
 //!
 //! The panic hook runs on the thread that panics, and [`std::panic::resume_unwind`] runs no hook. So a hook notes the place
-//! here ([`note`]), the thread that did the work takes the note along with the payload ([`catch`]), and the thread that waited
+//! here ([`note`]), the thread that did the work takes the note along with the panic's text ([`catch`]), and the thread that waited
 //! for the work has the note again before it goes on ([`Carried::resume`]). Supervision, which installs the hook, and the
 //! bridge, which owns the threads, know no crate in common but this one.
 
@@ -24,15 +24,16 @@ pub fn take() -> Option<String> {
     PLACE.with(|last| last.borrow_mut().take())
 }
 
-/// A panic on its way to the thread that waits for the work.
+/// A panic on its way to the threads that wait for the work: its text and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
-    payload: Box<dyn Any + Send>,
+    text: String,
     place: Option<String>,
 }
 
-impl std::fmt::Debug for Carried {
+impl std::fmt::Display for Carried {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Carried").field("place", &self.place).finish_non_exhaustive()
+        write!(f, "{} at {}", self.text, self.place.as_deref().unwrap_or("unknown"))
     }
 }
 
@@ -42,7 +43,7 @@ impl Carried {
         if let Some(place) = self.place {
             note(place);
         }
-        resume_unwind(self.payload)
+        resume_unwind(Box::new(self.text))
     }
 }
 
@@ -53,10 +54,22 @@ impl Carried {
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Carried> {
     // Of an earlier panic that others caught.
     take();
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Carried { payload, place: take() })
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Carried { text: text(&*payload), place: take() })
 }
 
-/// The same for asynchronous work, such as a task of another runtime.
+/// The text of a panic.
+fn text(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a panic without text".to_owned())
+}
+
+/// What the work returned; a panic that was carried over goes on in the caller, at its place.
+pub fn resumed<T>(done: Result<T, Carried>) -> T {
+    done.unwrap_or_else(|panic| panic.resume())
+}
+
+/// The same as [`catch`] for asynchronous work, such as a task of another runtime.
 ///
 /// # Errors
 /// The panic of the work.

@@ -20,6 +20,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use bridge_io::Io;
+use bridge_pace::panics;
 use bridge_tls::serving::ServingTls;
 use futures::future::BoxFuture;
 use tokio_util::task::AbortOnDropHandle;
@@ -81,8 +82,9 @@ impl Listeners for System {
         tls: Option<ServingTls>,
         bounds: Bounds,
     ) -> BoxFuture<'static, io::Error> {
-        let server = AbortOnDropHandle::new(self.io.spawn(server::serve(address, routes, tls, bounds)));
-        Box::pin(async move { server.await.unwrap_or_else(io::Error::other) })
+        let serving = panics::caught(server::serve(address, routes, tls, bounds));
+        let server = AbortOnDropHandle::new(self.io.spawn(serving));
+        Box::pin(async move { server.await.map_or_else(io::Error::other, panics::resumed) })
     }
 }
 

@@ -37,7 +37,7 @@ impl Operations {
         let key = Key::Pod(pod_uid.to_owned());
         let uid = pod_uid.to_owned();
         let work = move || calls.run_or_adopt(uid, attempt, config, handler).boxed();
-        self.in_flight.submit(key, Rpc::RunPodSandbox, Some(pod_uid), Same::Attempt(attempt), work).boxed()
+        self.in_flight.submit(key, Rpc::RunPodSandbox, Some(pod_uid), Same::Attempt(attempt), work)
     }
 
     /// `CreateContainer` of an attempt, or the container that an earlier call of this attempt made.
@@ -67,7 +67,7 @@ impl Operations {
             sandbox_config: Some(sandbox_config),
         };
         let work = move || calls.create_or_adopt(name, attempt, request).boxed();
-        self.in_flight.submit(key, Rpc::CreateContainer, Some(pod_uid), Same::Attempt(attempt), work).boxed()
+        self.in_flight.submit(key, Rpc::CreateContainer, Some(pod_uid), Same::Attempt(attempt), work)
     }
 }
 

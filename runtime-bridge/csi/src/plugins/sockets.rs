@@ -19,7 +19,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use super::registrations::{Identity, Sockets};
-use bridge_io::{Lane, NotRun};
+use bridge_io::{Lane, NotRun, lasting};
 use bridge_pace::Backoff;
 
 /// Changes within this time after the first one are read together.
@@ -59,11 +59,12 @@ impl PluginSockets for SocketDirectory {
         let (tell, told) = mpsc::channel(1);
         let watching = Watching { lane: self.lane.clone(), path: self.path.clone(), tell };
         // Not awaited: the task ends when the stream, and with it the receiver, is dropped.
-        drop(self.lane.io().spawn(watching.run()));
+        drop(self.lane.io().spawn(lasting("watch the plugins' sockets", move || watching.clone().run())));
         tokio_stream::wrappers::ReceiverStream::new(told).boxed()
     }
 }
 
+#[derive(Clone)]
 struct Watching {
     lane: Lane,
     path: PathBuf,

@@ -15,7 +15,7 @@ use super::metrics::{PluginMetrics, Shown};
 use super::registrar::Registrar;
 use super::registrations::{PluginFacts, PluginKind, Registrations, Sockets, Step, Try, Verdict};
 use super::sockets::PluginSockets;
-use bridge_io::Io;
+use bridge_io::{Io, lasting};
 
 /// The most news that wait for a follower. A follower that is slower than that is let go: its stream ends, and when it follows
 /// again it is offered everything.
@@ -95,6 +95,12 @@ impl Followers {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has all followers offered everything, as if they were new: what they were offered is known no longer.
+    fn renew(&self) {
+        self.lock().values_mut().for_each(|slot| slot.is_new = true);
+        self.changed.notify_one();
+    }
+
     /// The kinds that have another follower than before.
     fn take_new(&self) -> Vec<PluginKind> {
         let mut slots = self.lock();
@@ -125,22 +131,28 @@ impl PluginWatcher {
     /// their plugins wait for it, those of other kinds are refused. `metrics` tell of the plugins.
     pub fn start(
         io: &Io,
-        sockets: &dyn PluginSockets,
+        sockets: Arc<dyn PluginSockets>,
         registrar: Arc<dyn Registrar>,
         served: impl IntoIterator<Item = PluginKind>,
         metrics: PluginMetrics,
     ) -> Self {
         let followers = Arc::<Followers>::default();
-        let carrying = Carrying {
-            followers: Arc::clone(&followers),
-            registrar,
-            registrations: Registrations::new(served),
-            under_way: FuturesUnordered::new(),
-            since: io.enter(Instant::now),
-            metrics,
-            shown: Shown::default(),
+        let (told, since) = (Arc::clone(&followers), io.enter(Instant::now));
+        let served: Vec<PluginKind> = served.into_iter().collect();
+        let carrying = move || {
+            told.renew();
+            let carrying = Carrying {
+                followers: Arc::clone(&told),
+                registrar: Arc::clone(&registrar),
+                registrations: Registrations::new(served.iter().copied()),
+                under_way: FuturesUnordered::new(),
+                since,
+                metrics: metrics.clone(),
+                shown: Shown::default(),
+            };
+            carrying.run(sockets.watch())
         };
-        let task = io.spawn(carrying.run(sockets.watch()));
+        let task = io.spawn(lasting("carry the registrations of plugins", carrying));
         Self { followers, _task: AbortOnDropHandle::new(task) }
     }
 }

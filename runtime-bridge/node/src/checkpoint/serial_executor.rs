@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bridge_pace::panics;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
@@ -37,7 +38,7 @@ pub(crate) struct SerialExecutor {
 pub(crate) enum Refused {
     /// Too many jobs wait, or those before it have not ended in time.
     Full,
-    /// The runtime has shut down, or the job panicked.
+    /// The runtime has shut down.
     Gone,
 }
 
@@ -64,7 +65,7 @@ impl SerialExecutor {
             if !tell.is_closed() {
                 let _ = begin.send(());
                 // The actor that asked may have gone meanwhile.
-                let _ = tell.send(work());
+                let _ = tell.send(panics::catch(work));
             }
         });
         let start = {
@@ -83,7 +84,7 @@ impl SerialExecutor {
         async move {
             // Dropped before it begins the job tells by `told`.
             let _ = tokio::time::timeout(BEGIN_WITHIN, begun).await.map_err(|_| Refused::Full)?;
-            told.await.map_err(|_| Refused::Gone)
+            told.await.map(panics::resumed).map_err(|_| Refused::Gone)
         }
         .boxed()
     }
@@ -101,8 +102,8 @@ fn drain(queue: &Mutex<Queue>) {
                 }
             }
         };
-        // A panicking job drops its sender, which its caller sees; the jobs behind it still run.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+        // Its panic is caught and goes on in its caller; the jobs behind it still run.
+        job();
     }
 }
 
@@ -142,6 +143,19 @@ mod tests {
         drop(gate);
         assert_eq!(next.await, Ok(()));
         assert_eq!(told.try_recv(), Ok(3), "the second one has not run");
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_a_job_goes_on_in_its_caller_and_the_next_job_runs() {
+        let serial_executor = SerialExecutor::new(Handle::current());
+        let broken = serial_executor.run(|| -> u32 {
+            panics::note("there".to_owned());
+            panic!("in the job")
+        });
+        let next = serial_executor.run(|| 2);
+        let panic = panics::caught(broken).await.unwrap_err();
+        assert_eq!(panic.to_string(), "in the job at there");
+        assert_eq!(next.await, Ok(2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bridge_io::{Lane, NotRun};
+use bridge_io::Lane;
 use rustix::fs::OFlags;
 
 use super::program::{self, Failed};
@@ -132,21 +132,16 @@ fn losetup(arguments: &[&str], told: &Failed) -> MountError {
 
 /// Shows a device to a pod.
 pub(super) fn map(lane: &Lane, device: &Path, map: &Path, link: &Path) -> Done<()> {
-    let (lane, device, map, link) =
-        (lane.clone(), device.to_path_buf(), map.to_path_buf(), link.to_path_buf());
-    Box::pin(async move {
-        let io = lane.io().clone();
-        let work = io.spawn(async move {
-            let turn = lane.turn(map.display().to_string()).await?;
-            let file = map.clone();
-            if lane.run(move || show(&device, &file, &link)).await? {
-                return Ok(());
-            }
-            let arguments = ["-f", &*map.to_string_lossy()];
-            let made = program::run(&lane, LOSETUP, &arguments, WITHIN, turn).await;
-            made.map(drop).map_err(|told| losetup(&arguments, &told))
-        });
-        work.await.unwrap_or(Err(NotRun::RuntimeGone.into()))
+    let (of, device, map, link) = (lane.clone(), device.to_path_buf(), map.to_path_buf(), link.to_path_buf());
+    lane.run_steps(async move {
+        let turn = of.turn(map.display().to_string()).await?;
+        let file = map.clone();
+        if of.run(move || show(&device, &file, &link)).await? {
+            return Ok(());
+        }
+        let arguments = ["-f", &*map.to_string_lossy()];
+        let made = program::run(&of, LOSETUP, &arguments, WITHIN, turn).await;
+        made.map(drop).map_err(|told| losetup(&arguments, &told))
     })
 }
 
@@ -170,35 +165,31 @@ fn hide(map: &Path) -> Result<(), MountError> {
 
 /// Undoes [`map`], but for the link.
 pub(super) fn unmap(lane: &Lane, map: &Path) -> Done<()> {
-    let (lane, map) = (lane.clone(), map.to_path_buf());
-    Box::pin(async move {
-        let io = lane.io().clone();
-        let work = io.spawn(async move {
-            let mut turn = lane.turn(map.display().to_string()).await?;
-            let on = |file: PathBuf| {
-                move || {
-                    check_path(&file)?;
-                    loops_on(&file)
-                }
-            };
-            for name in lane.run(on(map.clone())).await? {
-                let device = format!("/dev/{name}");
-                let arguments = ["-d", device.as_str()];
-                let undone = program::run(&lane, LOSETUP, &arguments, WITHIN, turn).await;
-                (turn, _) = undone.map_err(|told| losetup(&arguments, &told))?;
+    let (of, map) = (lane.clone(), map.to_path_buf());
+    lane.run_steps(async move {
+        let mut turn = of.turn(map.display().to_string()).await?;
+        let on = |file: PathBuf| {
+            move || {
+                check_path(&file)?;
+                loops_on(&file)
             }
-            // The mount is busy until the device is released.
-            for _ in 0..RELEASED_LOOKS {
-                if lane.run(on(map.clone())).await?.is_empty() {
-                    break;
-                }
-                tokio::time::sleep(RELEASED_PAUSE).await;
+        };
+        for name in of.run(on(map.clone())).await? {
+            let device = format!("/dev/{name}");
+            let arguments = ["-d", device.as_str()];
+            let undone = program::run(&of, LOSETUP, &arguments, WITHIN, turn).await;
+            (turn, _) = undone.map_err(|told| losetup(&arguments, &told))?;
+        }
+        // The mount is busy until the device is released.
+        for _ in 0..RELEASED_LOOKS {
+            if of.run(on(map.clone())).await?.is_empty() {
+                break;
             }
-            let ended = lane.run(move || hide(&map)).await;
-            drop(turn);
-            ended
-        });
-        work.await.unwrap_or(Err(NotRun::RuntimeGone.into()))
+            tokio::time::sleep(RELEASED_PAUSE).await;
+        }
+        let ended = of.run(move || hide(&map)).await;
+        drop(turn);
+        ended
     })
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_io::{Lane, NotRun};
+use bridge_io::Lane;
 
 use super::program::Failed;
 use super::sys::{already_mounted, failed, mounted_at, refuse_symlink};
@@ -32,12 +32,8 @@ const PARTITIONS: &str = "unknown data, probably partitions";
 /// Formats the disk `mount.source` if it is empty, and mounts it at `target`. The disk and the target are worked on by one
 /// at a time.
 pub(super) fn format_and_mount(lane: &Lane, target: &Path, mount: HelperMount) -> Done<()> {
-    let (lane, target) = (lane.clone(), target.to_path_buf());
-    Box::pin(async move {
-        let io = lane.io().clone();
-        let work = io.spawn(async move { mounted(&lane, &target, mount).await });
-        work.await.unwrap_or(Err(NotRun::RuntimeGone.into()))
-    })
+    let (of, target) = (lane.clone(), target.to_path_buf());
+    lane.run_steps(async move { mounted(&of, &target, mount).await })
 }
 
 async fn mounted(lane: &Lane, target: &Path, mut mount: HelperMount) -> Result<(), MountError> {

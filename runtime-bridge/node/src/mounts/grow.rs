@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_io::{Lane, NotRun};
+use bridge_io::Lane;
 
 use super::format::{Disk, WORK_WITHIN, format_of, is_there, refused};
 use super::{Done, MountError, program};
@@ -11,12 +11,8 @@ use super::{Done, MountError, program};
 /// Makes the file system of `disk`, which is mounted at `target`, as large as the disk. One at a time works on a disk and on a
 /// target, as with those that are mounted.
 pub(super) fn grow(lane: &Lane, target: &Path, disk: &Path) -> Done<()> {
-    let (lane, target, disk) = (lane.clone(), target.to_path_buf(), disk.to_path_buf());
-    Box::pin(async move {
-        let io = lane.io().clone();
-        let work = io.spawn(async move { grown(&lane, &target, disk).await });
-        work.await.unwrap_or(Err(NotRun::RuntimeGone.into()))
-    })
+    let (of, target, disk) = (lane.clone(), target.to_path_buf(), disk.to_path_buf());
+    lane.run_steps(async move { grown(&of, &target, disk).await })
 }
 
 async fn grown(lane: &Lane, target: &Path, path: PathBuf) -> Result<(), MountError> {

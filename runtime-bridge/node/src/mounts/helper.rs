@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bridge_io::{Lane, NotRun};
+use bridge_io::Lane;
 
 use super::sys::{already_mounted, mounted_at, refuse_symlink, run_in, unmount};
 use super::{Done, HelperMount, MountError, check_path, program};
@@ -29,20 +29,16 @@ fn mount_by(
     target: &Path,
     mount: HelperMount,
 ) -> Done<()> {
-    let (lane, target) = (lane.clone(), target.to_path_buf());
-    Box::pin(async move {
-        let io = lane.io().clone();
-        let work = io.spawn(async move {
-            refuse_options(&mount)?;
-            let turn = lane.turn(target.display().to_string()).await?;
-            let (place, fs_type) = (target.clone(), mount.fs_type.clone());
-            if lane.run(move || is_there(&place, &fs_type)).await? {
-                return Ok(());
-            }
-            let fs_type = mount.fs_type.clone();
-            make(program, within, &lane, &target, &mount, turn, move |place| is_made(place, &fs_type)).await
-        });
-        work.await.unwrap_or(Err(NotRun::RuntimeGone.into()))
+    let (of, target) = (lane.clone(), target.to_path_buf());
+    lane.run_steps(async move {
+        refuse_options(&mount)?;
+        let turn = of.turn(target.display().to_string()).await?;
+        let (place, fs_type) = (target.clone(), mount.fs_type.clone());
+        if of.run(move || is_there(&place, &fs_type)).await? {
+            return Ok(());
+        }
+        let fs_type = mount.fs_type.clone();
+        make(program, within, &of, &target, &mount, turn, move |place| is_made(place, &fs_type)).await
     })
 }
 

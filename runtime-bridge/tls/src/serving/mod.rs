@@ -31,9 +31,9 @@ pub use files::CertificateSource;
 pub use suites::{Protocol, protocol};
 
 use crate::certificates::CurrentPair;
-use bridge_io::Io;
 use bridge_io::NotRun;
 use bridge_io::clock::Clock;
+use bridge_io::{Io, lasting};
 
 /// The time between two keep-alive packets on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -187,7 +187,11 @@ impl ServingTls {
             CertificateSource::Issued(pair) => Some(pair.clone()),
             _ => None,
         };
-        drop(io.spawn(keep_current(settings, material, tell, io.clone())));
+        let blocking = io.clone();
+        let keeping =
+            move || keep_current(settings.clone(), material.clone(), tell.clone(), blocking.clone());
+        // Not awaited: the task ends with the last server.
+        drop(io.spawn(lasting("keep the serving certificate current", keeping)));
         Ok(Self { loaded, issued, clock })
     }
 

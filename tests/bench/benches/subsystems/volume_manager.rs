@@ -29,7 +29,7 @@ fn csi() -> Csi {
         node: "node".to_owned(),
         plugins: Arc::new(PluginWatcher::start(
             &io,
-            &none,
+            Arc::new(none.clone()),
             Arc::new(none.clone()),
             [PluginKind::Csi],
             PluginMetrics::new().expect("metrics are defined once"),

@@ -51,7 +51,7 @@ impl Stand {
         let registrar = Arc::new(RegistrarClient::new(self.io.io()));
         PluginWatcher::start(
             &self.io.io(),
-            &sockets,
+            Arc::new(sockets),
             registrar,
             [PluginKind::Csi],
             PluginMetrics::new().unwrap(),

@@ -16,10 +16,10 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use messages::volume_manager::GetVolumeStats;
 use serde_json::{Value, json};
 use supervision::Policy;
-use testkit::node::{FakeNode, IMAGE, World, is_ready, member};
+use testkit::node::{FakeNode, World, member};
 use testkit::{driver_on, sandbox};
 
-use crate::objects::{NS, clustered, object, until};
+use crate::objects::{NS, clustered, container, object, ready, until};
 
 pub const DRIVER: &str = "disk.example";
 pub const PODS: &str = "/var/lib/kubelet/pods";
@@ -66,10 +66,7 @@ pub fn pod_of(api: &FakeApi, name: &str, volumes: &Value, security: &Value) -> S
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "nodeName": "node", "terminationGracePeriodSeconds": 1, "serviceAccountName": "default",
-            "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"],
-                "volumeMounts": mounts.collect::<Vec<_>>(),
-            }],
+            "containers": [container("main", json!({"volumeMounts": mounts.collect::<Vec<_>>()}))],
             "securityContext": security,
             "volumes": volumes,
         },
@@ -86,10 +83,6 @@ pub fn pod_with(api: &FakeApi, name: &str, source: Value) -> String {
 /// A pod with the volume of this handle.
 pub fn pod(api: &FakeApi, name: &str, handle: &str) -> String {
     pod_with(api, name, json!({"persistentVolumeClaim": {"claimName": format!("claim-{handle}")}}))
-}
-
-pub fn ready(api: &FakeApi, name: &str) -> bool {
-    api.get::<Pod>(NS, name).and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
 pub fn unique(handle: &str) -> String {

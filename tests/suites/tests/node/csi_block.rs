@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use messages::volume_manager::GetVolumeStats;
 use serde_json::{Value, json};
 use supervision::Policy;
-use testkit::node::{FakeNode, IMAGE, World, member};
+use testkit::node::{FakeNode, World, member};
 use testkit::sandbox;
 
 use crate::csi::{
-    DRIVER, PODS, attach, in_use, mounted, ready, told, unique, until_nothing_is_left, volume_of, with_driver,
+    DRIVER, PODS, attach, in_use, mounted, told, unique, until_nothing_is_left, volume_of, with_driver,
 };
-use crate::objects::{NS, object, until};
+use crate::objects::{NS, container, object, ready, until};
 
 const DEVICES: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices";
 
@@ -37,10 +37,7 @@ fn pod_with(api: &FakeApi, name: &str, handle: &str, field: &str) -> String {
         "spec": {
             "nodeName": "node", "terminationGracePeriodSeconds": 1, "serviceAccountName": "default",
             "securityContext": {"fsGroup": 7},
-            "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"],
-                field: [used],
-            }],
+            "containers": [container("main", json!({field: [used]}))],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": format!("claim-{handle}")}}],
         },
     })));

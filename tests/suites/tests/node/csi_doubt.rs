@@ -11,8 +11,8 @@ use supervision::Policy;
 use testkit::node::{FakeNode, member};
 use testkit::sandbox;
 
-use crate::csi::{pod, ready, target, told, until_nothing_is_left, volume, with_driver};
-use crate::objects::{NS, until};
+use crate::csi::{pod, target, told, until_nothing_is_left, volume, with_driver};
+use crate::objects::{NS, ready, until};
 
 fn unattached() -> Value {
     json!({"attachRequired": false, "fsGroupPolicy": "None", "volumeLifecycleModes": ["Persistent"]})

@@ -13,8 +13,8 @@ use supervision::Policy;
 use testkit::node::{FakeNode, World, member};
 use testkit::sandbox;
 
-use crate::csi::{metric, pod, ready, told, until_nothing_is_left, volume_of, with_driver};
-use crate::objects::{NS, until};
+use crate::csi::{metric, pod, told, until_nothing_is_left, volume_of, with_driver};
+use crate::objects::{NS, ready, until};
 
 const CLAIM: &str = "claim-1";
 const GIB: i64 = 1 << 30;

@@ -14,10 +14,10 @@ use testkit::node::{FakeNode, member};
 use testkit::{driver_on, sandbox};
 
 use crate::csi::{
-    DRIVER, in_use, metric, pod, pod_of, pod_with, ready, target, told, unique, until_nothing_is_left,
-    volume, with_driver,
+    DRIVER, in_use, metric, pod, pod_of, pod_with, target, told, unique, until_nothing_is_left, volume,
+    with_driver,
 };
-use crate::objects::{NS, clustered, object, until};
+use crate::objects::{NS, clustered, object, ready, until};
 
 fn node_ready(api: &FakeApi) -> Option<NodeCondition> {
     let conditions = api.get::<Node>(None, "node")?.status?.conditions?;

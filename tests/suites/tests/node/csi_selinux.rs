@@ -18,8 +18,8 @@ use testkit::node::{FakeNode, IMAGE, World, member};
 use testkit::sandbox;
 use volume_manager::Selinux;
 
-use crate::csi::{metric, ready, target, told, until_nothing_is_left, volume, with_driver};
-use crate::objects::{NS, object, until};
+use crate::csi::{metric, target, told, until_nothing_is_left, volume, with_driver};
+use crate::objects::{NS, object, ready, until};
 
 const CONTEXTS: &str =
     "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";

@@ -13,8 +13,8 @@ use supervision::Policy;
 use testkit::node::{FakeNode, member};
 use testkit::sandbox;
 
-use crate::csi::{metric, pod, ready, until_nothing_is_left, volume_of, with_driver};
-use crate::objects::{NS, until};
+use crate::csi::{metric, pod, until_nothing_is_left, volume_of, with_driver};
+use crate::objects::{NS, ready, until};
 
 fn unattached() -> Value {
     json!({"attachRequired": false, "fsGroupPolicy": "None", "volumeLifecycleModes": ["Persistent"]})

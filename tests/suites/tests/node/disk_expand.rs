@@ -11,9 +11,9 @@ use supervision::Policy;
 use testkit::node::{FakeNode, World, member};
 use testkit::sandbox;
 
-use crate::csi::{PODS, mounted, pod, ready, told};
+use crate::csi::{PODS, mounted, pod, told};
 use crate::csi_expand::{claim, grow, status};
-use crate::objects::{NS, clustered, object, until};
+use crate::objects::{NS, clustered, object, ready, until};
 
 /// Where the disk of a local volume is mounted for the node.
 const LOCAL_MOUNT: &str = "/var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/pv-1";

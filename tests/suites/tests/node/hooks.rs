@@ -6,6 +6,7 @@ use bridge_cri::Rpc;
 use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match};
 use bridge_http::probes::{FakeAnswer, Scheme};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use messages::PodUid;
 use messages::event_recorder::EventObject;
 use messages::facts::Rejection;
 use messages::pod_worker::EvictPod;
@@ -34,6 +35,12 @@ fn container(name: &str, lifecycle: &str) -> String {
     format!(
         "  - {{name: {name}, image: {IMAGE}, imagePullPolicy: IfNotPresent, command: [serve], lifecycle: {{{lifecycle}}}}}"
     )
+}
+
+/// Orders the pod's end within four seconds.
+fn evict(node: &FakeNode, uid: PodUid) {
+    let why = Rejection { reason: "Evicted".into(), message: "low".into() };
+    let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
 }
 
 fn takes(seconds: u64, exit_code: i32) -> ExecScript {
@@ -255,8 +262,7 @@ fn less_grace_takes_effect_while_a_stop_waits_for_a_post_start_hook() {
         world.remove_manifest("p.yaml");
         sandbox.pass(Duration::from_secs(60)).await;
         assert_eq!(world.runtime.counts().get(&Rpc::StopContainer), None);
-        let why = Rejection { reason: "Evicted".into(), message: "low".into() };
-        let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
+        evict(&node, uid);
         let asked = tokio::time::Instant::now();
         node.until_empty().await;
         let took = asked.elapsed().as_millis();
@@ -365,8 +371,7 @@ fn less_grace_takes_effect_while_a_pre_stop_hook_runs() {
         world.remove_manifest("p.yaml");
         sandbox.pass(Duration::from_secs(60)).await;
         assert!(!world.runtime.containers().is_empty());
-        let why = Rejection { reason: "Evicted".into(), message: "low".into() };
-        let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
+        evict(&node, uid);
         let asked = tokio::time::Instant::now();
         node.until_empty().await;
         assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
@@ -389,8 +394,7 @@ fn less_grace_takes_effect_while_a_container_is_being_stopped() {
         world.remove_manifest("p.yaml");
         sandbox.pass(Duration::from_secs(60)).await;
         assert_eq!(world.runtime.counts()[&Rpc::StopContainer], 1);
-        let why = Rejection { reason: "Evicted".into(), message: "low".into() };
-        let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
+        evict(&node, uid);
         let asked = tokio::time::Instant::now();
         node.until_empty().await;
         assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());

@@ -7,10 +7,10 @@ use bridge_kube::fake::FakeApi;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use supervision::Policy;
-use testkit::node::{FakeNode, IMAGE, is_ready, settings};
+use testkit::node::{FakeNode, settings};
 use testkit::sandbox;
 
-use crate::objects::{NS, clustered, config_map, object, until, waits};
+use crate::objects::{NS, clustered, config_map, container, object, ready, until, waits};
 
 /// What a server takes at most as one object.
 const OBJECT_BYTES_MAX: usize = 1536 * 1024;
@@ -48,19 +48,6 @@ fn put(api: &FakeApi, name: &str, spec: Value) {
     let bytes = pod.to_string().len();
     assert!(bytes <= OBJECT_BYTES_MAX, "a server does not take {bytes} bytes");
     api.put(&object::<Pod>(pod));
-}
-
-/// A container with these fields besides its image.
-fn container(name: &str, more: Value) -> Value {
-    let mut one =
-        json!({"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
-    one.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
-    one
-}
-
-fn ready(api: &FakeApi, name: &str) -> bool {
-    let pod = api.get::<Pod>(NS, name);
-    pod.and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
 fn objects(api: &FakeApi) {

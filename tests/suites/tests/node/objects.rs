@@ -38,16 +38,21 @@ pub(crate) fn secret(api: &FakeApi, name: &str, data: Value) {
     api.put(&object::<Secret>(json!({"metadata": {"name": name, "namespace": "default"}, "data": data})));
 }
 
+/// A container with these fields besides its image.
+pub(crate) fn container(name: &str, more: Value) -> Value {
+    let mut one =
+        json!({"name": name, "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
+    one.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+    one
+}
+
 /// A pod whose container has these fields besides its name and image, and these volumes.
-pub(crate) fn pod(api: &FakeApi, container: Value, volumes: Value) -> Pod {
-    let mut main =
-        json!({"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]});
-    main.as_object_mut().expect("a map").extend(container.as_object().expect("a map").clone());
+pub(crate) fn pod(api: &FakeApi, more: Value, volumes: Value) -> Pod {
     api.put(&object::<Pod>(json!({
         "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
         "spec": {
             "nodeName": "node", "terminationGracePeriodSeconds": 1, "serviceAccountName": "default",
-            "containers": [main], "volumes": volumes,
+            "containers": [container("main", more)], "volumes": volumes,
         },
     })))
 }
@@ -60,8 +65,12 @@ pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
+pub(crate) fn ready(api: &FakeApi, name: &str) -> bool {
+    api.get::<Pod>(NS, name).and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
+}
+
 pub(crate) fn told_ready(api: &FakeApi) -> bool {
-    api.get::<Pod>(NS, "web").and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
+    ready(api, "web")
 }
 
 /// Reason and message with which the only container of the pod waits.
@@ -271,9 +280,7 @@ fn a_runtime_class_chooses_the_handler_and_without_it_the_pod_waits() {
             "metadata": {"name": "web", "namespace": "default"},
             "spec": {
                 "nodeName": "node", "terminationGracePeriodSeconds": 1, "runtimeClassName": "special",
-                "containers": [{
-                    "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"]
-                }],
+                "containers": [container("main", json!({}))],
             },
         })));
         let node = FakeNode::start(sandbox, &world, &settings());
@@ -316,10 +323,7 @@ fn a_namespace_with_thousands_of_objects_has_its_share_of_watches_and_delays_no_
                 "metadata": {"name": name, "namespace": "crowd"},
                 "spec": {
                     "nodeName": "node", "terminationGracePeriodSeconds": 1,
-                    "containers": [{
-                        "name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["serve"],
-                        "envFrom": from,
-                    }],
+                    "containers": [container("main", json!({"envFrom": from}))],
                 },
             })));
         }

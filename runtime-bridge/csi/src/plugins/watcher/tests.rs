@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::fake::{FakeDriver, FakePlugins};
 
@@ -5,7 +7,13 @@ const SOCKET: &str = "/registry/d.sock";
 
 fn watcher(plugins: &FakePlugins) -> PluginWatcher {
     let registrar = Arc::new(plugins.clone());
-    PluginWatcher::start(&Io::current(), plugins, registrar, [PluginKind::Csi], PluginMetrics::new().unwrap())
+    PluginWatcher::start(
+        &Io::current(),
+        Arc::new(plugins.clone()),
+        registrar,
+        [PluginKind::Csi],
+        PluginMetrics::new().unwrap(),
+    )
 }
 
 async fn next(news: &mut BoxStream<'static, PluginNews>) -> PluginNews {
@@ -59,8 +67,13 @@ async fn the_sockets_of_plugins_are_counted_while_they_are_there() {
     let plugins = FakePlugins::default();
     let metrics = PluginMetrics::new().unwrap();
     let registrar = Arc::new(plugins.clone());
-    let watcher =
-        PluginWatcher::start(&Io::current(), &plugins, registrar, [PluginKind::Csi], metrics.clone());
+    let watcher = PluginWatcher::start(
+        &Io::current(),
+        Arc::new(plugins.clone()),
+        registrar,
+        [PluginKind::Csi],
+        metrics.clone(),
+    );
     let shown = || {
         let collectors = metrics.collectors();
         let families = collectors.iter().flat_map(|collector| collector.collect());
@@ -159,4 +172,40 @@ async fn another_kind_of_plugin_is_refused_where_it_is_not_served() {
     let words = "RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket \
                  /registry/d.sock";
     assert_eq!(told(&plugins, 1).await[0], Err(words.to_owned()));
+}
+
+/// A registrar that panics when it first asks the plugin behind a socket.
+struct Breaks {
+    plugins: FakePlugins,
+    at: &'static str,
+    has_broken: AtomicBool,
+}
+
+impl Registrar for Breaks {
+    fn info(&self, socket: &str) -> BoxFuture<'static, Result<PluginFacts, String>> {
+        let breaks = socket == self.at && !self.has_broken.swap(true, Ordering::Relaxed);
+        assert!(!breaks, "in the registrar");
+        self.plugins.info(socket)
+    }
+
+    fn notify(&self, socket: &str, status: Result<(), String>) -> BoxFuture<'static, Result<(), String>> {
+        self.plugins.notify(socket, status)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_panic_the_follower_is_offered_everything() {
+    let plugins = FakePlugins::default();
+    plugins.show_driver(&FakeDriver::new("d"));
+    let has_broken = AtomicBool::new(false);
+    let registrar = Arc::new(Breaks { plugins: plugins.clone(), at: "/registry/e.sock", has_broken });
+    let (sockets, metrics) = (Arc::new(plugins.clone()), PluginMetrics::new().unwrap());
+    let watcher = PluginWatcher::start(&Io::current(), sockets, registrar, [PluginKind::Csi], metrics);
+    let mut news = watcher.follow(PluginKind::Csi);
+    offered(&mut news).await.accept();
+    told(&plugins, 1).await;
+    plugins.show_driver(&FakeDriver::new("e"));
+    let mut names = [offered(&mut news).await, offered(&mut news).await].map(|offer| offer.facts.name);
+    names.sort();
+    assert_eq!(names, ["d", "e"]);
 }

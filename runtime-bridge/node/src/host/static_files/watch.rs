@@ -37,13 +37,11 @@ pub(super) fn watch(lane: &Lane, path: PathBuf) -> BoxStream<'static, FilesChang
     let (tell, told) = mpsc::channel(1);
     let removed = Removed::default();
     let watching = Watching { lane: lane.clone(), path, tell, removed: removed.clone() };
-    // Not awaited: the task ends when the stream, and with it the receiver, is dropped.
-    drop(lane.io().spawn(watching.run()));
     let changed = move |()| {
         let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
         FilesChanged { removed: std::mem::take(&mut *removed) }
     };
-    tokio_stream::wrappers::ReceiverStream::new(told).map(changed).boxed()
+    bridge_io::told_by(lane.io(), watching.run(), told).map(changed).boxed()
 }
 
 struct Watching {
