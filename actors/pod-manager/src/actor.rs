@@ -133,7 +133,7 @@ impl PodManager {
             known: ReportedFacts::new(deps.node.is_none(), deps.api.is_some()),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
-            told: Told::new(0),
+            told: Told::new(0, &deps),
             duplicates: BTreeSet::new(),
             waiting: 0,
             asking_runtime: false,
@@ -417,7 +417,7 @@ pub enum Timer {
     /// The mirror pod of this full name may be tried again.
     Mirror(String),
     /// Tell the digests of the desired pods.
-    Digest,
+    Tell,
     /// Count the pods that are not over.
     Count,
 }
@@ -431,13 +431,12 @@ impl Subsystem for PodManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        self.told = Told::new(ctx.incarnation());
+        self.told = Told::new(ctx.incarnation(), &self.deps);
         self.ask_workers(ctx);
         self.ask_statuses(ctx);
         self.ask_runtime(ctx);
         ctx.tell_until_taken(&self.deps.sources, ResendPods);
         self.ask_for_node(ctx);
-        self.tell_digests(ctx);
         if ctx.incarnation() > 1 {
             ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
             ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
@@ -458,7 +457,7 @@ impl Subsystem for PodManager {
                 }
             }
             Timer::EvictAgain => self.evict_again(ctx),
-            Timer::Digest => self.tell_digests(ctx),
+            Timer::Tell => self.tell_due(ctx),
             Timer::Count => self.count_pods(),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
             Timer::Mirror(name) => {
@@ -476,7 +475,7 @@ impl Subsystem for PodManager {
             | Timer::AskRuntime
             | Timer::AskForNode
             | Timer::EvictAgain
-            | Timer::Digest
+            | Timer::Tell
             | Timer::Count
             | Timer::Mirror(_) => None,
         }
@@ -569,8 +568,8 @@ impl Handler<GetPressure> for PodManager {
 
 impl Handler<ResendDesired> for PodManager {
     type Result = ();
-    fn handle(&mut self, ask: ResendDesired, _ctx: &mut Ctx<Self>) {
-        self.tell_all_to(ask.receiver);
+    fn handle(&mut self, ask: ResendDesired, ctx: &mut Ctx<Self>) {
+        self.tell_all_to(ask.receiver, ctx);
     }
 }
 

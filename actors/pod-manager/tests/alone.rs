@@ -15,6 +15,7 @@ use messages::facts::{DesiredPodsChanged, NodeObserved, Source, SourcePod};
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
+use messages::pod_set::PodSetUpdate;
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -186,19 +187,25 @@ fn a_pool_that_refuses_or_loses_the_question_is_asked_again() {
 }
 
 #[test]
-fn an_observer_whose_mailbox_is_full_is_told_when_it_asks() {
-    alone(async |stage| {
-        let near = Neighbours::new(stage);
-        near.probes.refuse();
-        let actor = near.start(stage);
-        tell_pods(&actor, 1);
-        stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
-        near.probes.fall_silent();
-        let heard = near.pool.count();
-        actor.address().tell(ResendDesired { receiver: "ProbeManager" }).unwrap();
-        stage.until("it to be told", || told(&near.probes) == Some((1, true))).await;
-        assert_eq!(near.pool.count(), heard, "nobody else is told again");
-    });
+fn an_observer_whose_mailbox_is_full_is_told_when_it_asks_or_has_room() {
+    for asks in [true, false] {
+        alone(async move |stage| {
+            let near = Neighbours::new(stage);
+            near.probes.refuse();
+            let actor = near.start(stage);
+            tell_pods(&actor, 1);
+            stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
+            near.probes.fall_silent();
+            let heard = near.pool.count();
+            if asks {
+                actor.address().tell(ResendDesired { receiver: "ProbeManager" }).unwrap();
+            }
+            stage.until("it to be told", || told(&near.probes) == Some((1, true))).await;
+            let all = |told: &DesiredPodsChanged| matches!(told.0, PodSetUpdate::All(_));
+            let again = near.pool.heard().split_off(heard).iter().filter(|told| all(told)).count();
+            assert_eq!(again, 0, "no other actor is told again");
+        });
+    }
 }
 
 #[test]

@@ -10,7 +10,6 @@
 //! A follower that acts on what it hears keeps a [`Followed`], which forgets nothing when a writer begins anew, and in which
 //! absence is told like presence.
 
-mod digests;
 mod entries;
 mod followed;
 mod journal;
@@ -18,12 +17,11 @@ mod reports;
 mod set;
 mod teller;
 
-pub use digests::Digests;
 pub use followed::{Changed, Followed};
 pub use journal::{Journal, snapshot};
 pub use reports::{Reports, forget_over, take_report};
 pub use set::{PodSet, Taken};
-pub use teller::Teller;
+pub use teller::{Followers, Teller};
 
 #[cfg(test)]
 mod props;

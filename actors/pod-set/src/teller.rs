@@ -58,85 +58,43 @@ impl<M: Delivery> Follower<M> {
     }
 }
 
-/// A set and those that follow it: each hears of every change, and of a digest a moment after a change and every minute. What
-/// a follower's mailbox refuses it is owed, and told later. The actor that has a teller calls [`Teller::wake`] after all that
-/// it does with it, and [`Teller::due`] when the time has come.
+/// Those that follow a set: each hears of every change, and of a digest a moment after a change and every minute. What a
+/// follower's mailbox refuses it is owed, and told later. Nothing is told before [`Followers::begin`]. The actor that tells a
+/// set calls [`Followers::wake`] after all that it does with them, and [`Followers::due`] when the time has come.
 #[derive(Clone, Debug)]
-pub struct Teller<V, M: Delivery> {
-    journal: Journal<V>,
+pub struct Followers<V, M: Delivery> {
     followers: Vec<Follower<M>>,
     message: fn(PodSetUpdate<V>) -> M,
+    has_begun: bool,
     digest_at: Instant,
     /// The moment that was last said.
     woken_at: Option<Instant>,
 }
 
-impl<V: Clone, M: Delivery> Teller<V, M> {
-    /// A teller of a writer in this incarnation, which owes its followers an empty set.
-    pub fn new(
-        incarnation: u64,
-        followers: impl IntoIterator<Item = Address<M>>,
-        message: fn(PodSetUpdate<V>) -> M,
-    ) -> Self {
+impl<V: Clone, M: Delivery> Followers<V, M> {
+    /// Followers that are owed everything, in messages that `message` makes.
+    pub fn new(followers: impl IntoIterator<Item = Address<M>>, message: fn(PodSetUpdate<V>) -> M) -> Self {
         let now = Instant::now();
         let follower = |address| Follower { address, owed: Owed::All, refusals: 0, not_before: now };
         Self {
-            journal: Journal::new(incarnation),
             followers: followers.into_iter().map(follower).collect(),
             message,
+            has_begun: false,
             digest_at: now + EVERY,
             woken_at: None,
         }
     }
 
-    /// The set as it is told.
-    pub fn set(&self) -> &Journal<V> {
-        &self.journal
-    }
-
-    /// The pod is in the set with this value from now on.
-    pub fn put(&mut self, uid: &PodUid, value: V) {
-        let update = self.journal.put(uid, value);
-        self.tell(uid, &update);
-    }
-
-    /// The pod is not in the set any more.
-    pub fn remove(&mut self, uid: &PodUid, gone: GonePod) {
-        if let Some(update) = self.journal.remove(uid, gone) {
-            self.tell(uid, &update);
+    /// The followers are told from now on, first everything.
+    pub fn begin(&mut self, journal: &Journal<V>) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.tell_owed(journal);
         }
     }
 
-    /// The pod is there and cannot be read.
-    pub fn unread(&mut self, uid: &PodUid) {
-        if let Some(update) = self.journal.unread(uid) {
-            self.tell(uid, &update);
-        }
-    }
-
-    /// The set is complete from now on: a pod that it does not name is not there.
-    pub fn completed(&mut self) {
-        if self.journal.completed() {
-            for follower in &mut self.followers {
-                follower.owed = Owed::All;
-            }
-            self.tell_owed();
-        }
-    }
-
-    /// A follower of this name has begun anew or has missed something.
-    pub fn asked(&mut self, receiver: &str) {
-        let now = Instant::now();
-        for follower in self.followers.iter_mut().filter(|one| one.address.receiver() == receiver) {
-            follower.owed = Owed::All;
-            // However often it refused before: it has room again.
-            follower.refusals = 0;
-            follower.not_before = follower.not_before.min(now + BETWEEN_SNAPSHOTS);
-        }
-        self.tell_owed();
-    }
-
-    fn tell(&mut self, uid: &PodUid, update: &PodSetUpdate<V>) {
+    /// Tells a change of the set.
+    pub fn tell(&mut self, update: &PodSetUpdate<V>, journal: &Journal<V>) {
+        let Some(uid) = update.pod().filter(|_| self.has_begun) else { return self.tell_all(journal) };
         let now = Instant::now();
         for follower in self.followers.iter_mut().filter(|one| one.owed != Owed::All) {
             if follower.address.tell((self.message)(update.clone())).is_err() {
@@ -151,8 +109,31 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
         self.digest_at = self.digest_at.min(now + SOON);
     }
 
+    /// Tells everybody everything.
+    pub fn tell_all(&mut self, journal: &Journal<V>) {
+        for follower in &mut self.followers {
+            follower.owed = Owed::All;
+        }
+        self.tell_owed(journal);
+    }
+
+    /// A follower of this name has begun anew or has missed something.
+    pub fn asked(&mut self, receiver: &str, journal: &Journal<V>) {
+        let now = Instant::now();
+        for follower in self.followers.iter_mut().filter(|one| one.address.receiver() == receiver) {
+            follower.owed = Owed::All;
+            // However often it refused before: it has room again.
+            follower.refusals = 0;
+            follower.not_before = follower.not_before.min(now + BETWEEN_SNAPSHOTS);
+        }
+        self.tell_owed(journal);
+    }
+
     /// Tells followers what they are owed, those whose time has come.
-    fn tell_owed(&mut self) {
+    fn tell_owed(&mut self, journal: &Journal<V>) {
+        if !self.has_begun {
+            return;
+        }
         let now = Instant::now();
         for follower in &mut self.followers {
             if follower.owed == NOTHING || follower.not_before > now {
@@ -160,10 +141,10 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
             }
             let tell = |update| follower.address.tell((self.message)(update)).is_ok();
             let taken = match &mut follower.owed {
-                Owed::All => tell(self.journal.snapshot()),
+                Owed::All => tell(journal.snapshot()),
                 Owed::Pods(pods) => {
                     while let Some(uid) = pods.first() {
-                        if !self.journal.level(uid).is_none_or(tell) {
+                        if !journal.level(uid).is_none_or(tell) {
                             break;
                         }
                         pods.pop_first();
@@ -183,13 +164,13 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
     }
 
     /// Tells what has become due.
-    pub fn due(&mut self) {
+    pub fn due(&mut self, journal: &Journal<V>) {
         self.woken_at = None;
-        self.tell_owed();
+        self.tell_owed(journal);
         let now = Instant::now();
-        if self.digest_at <= now {
+        if self.has_begun && self.digest_at <= now {
             self.digest_at = now + EVERY;
-            let digest = PodSetUpdate::Digest(self.journal.digest());
+            let digest = PodSetUpdate::Digest(journal.digest());
             for follower in &self.followers {
                 follower.address.tell_level((self.message)(digest.clone()));
             }
@@ -200,10 +181,85 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
     pub fn wake(&mut self) -> Option<Duration> {
         let owed = self.followers.iter().filter(|one| one.owed != NOTHING).map(|one| one.not_before);
         let at = owed.fold(self.digest_at, Instant::min);
-        if self.woken_at.is_some_and(|said| said <= at) {
+        if !self.has_begun || self.woken_at.is_some_and(|said| said <= at) {
             return None;
         }
         self.woken_at = Some(at);
         Some(at.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// A set and those that follow it ([`Followers`]).
+#[derive(Clone, Debug)]
+pub struct Teller<V, M: Delivery> {
+    journal: Journal<V>,
+    followers: Followers<V, M>,
+}
+
+impl<V: Clone, M: Delivery> Teller<V, M> {
+    /// The empty set of a writer in this incarnation.
+    pub fn new(
+        incarnation: u64,
+        followers: impl IntoIterator<Item = Address<M>>,
+        message: fn(PodSetUpdate<V>) -> M,
+    ) -> Self {
+        Self { journal: Journal::new(incarnation), followers: Followers::new(followers, message) }
+    }
+
+    /// The set as it is told.
+    pub fn set(&self) -> &Journal<V> {
+        &self.journal
+    }
+
+    /// The followers are told from now on.
+    pub fn begin(&mut self) {
+        self.followers.begin(&self.journal);
+    }
+
+    /// The pod is in the set with this value from now on.
+    pub fn put(&mut self, uid: &PodUid, value: V) {
+        let update = self.journal.put(uid, value);
+        self.followers.tell(&update, &self.journal);
+    }
+
+    /// Puts a value that says the same to followers in the place of the one that is there: only a snapshot shows it.
+    pub fn refresh(&mut self, uid: &PodUid, value: V) {
+        self.journal.refresh(uid, value);
+    }
+
+    /// The pod is not in the set any more.
+    pub fn remove(&mut self, uid: &PodUid, gone: GonePod) {
+        if let Some(update) = self.journal.remove(uid, gone) {
+            self.followers.tell(&update, &self.journal);
+        }
+    }
+
+    /// The pod is there and cannot be read.
+    pub fn unread(&mut self, uid: &PodUid) {
+        if let Some(update) = self.journal.unread(uid) {
+            self.followers.tell(&update, &self.journal);
+        }
+    }
+
+    /// The set is complete from now on: a pod that it does not name is not there.
+    pub fn completed(&mut self) {
+        if self.journal.completed() {
+            self.followers.tell_all(&self.journal);
+        }
+    }
+
+    /// As [`Followers::asked`].
+    pub fn asked(&mut self, receiver: &str) {
+        self.followers.asked(receiver, &self.journal);
+    }
+
+    /// As [`Followers::due`].
+    pub fn due(&mut self) {
+        self.followers.due(&self.journal);
+    }
+
+    /// As [`Followers::wake`].
+    pub fn wake(&mut self) -> Option<Duration> {
+        self.followers.wake()
     }
 }

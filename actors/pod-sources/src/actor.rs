@@ -19,7 +19,7 @@ use messages::pod_set::{Generation, GonePod, PodSetUpdate};
 use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::FAILED_VALIDATION;
-use pod_set::Digests;
+use pod_set::Followers;
 use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
@@ -37,6 +37,8 @@ const ASK_FOR_NODE: Duration = Duration::from_secs(1);
 
 /// Pause before following the API server's pods again after the stream has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+/// Pause before PodManager is told again of the static pods that it refused.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// PodSources' configuration.
 #[derive(Clone, Debug)]
@@ -88,8 +90,10 @@ pub enum Timer {
     Follow,
     /// Ask for the Node again.
     AskForNode,
-    /// Tell the digest of the API server's pods, and what was refused.
-    Digest,
+    /// Tell PodManager what it is owed of the API server's pods, or a digest of them.
+    Tell,
+    /// Tell PodManager again of the static pods that it refused.
+    TellAgain,
 }
 
 /// The pods of every source.
@@ -109,7 +113,7 @@ pub struct PodSources {
     fetch_failures: u32,
     url_problem: Option<String>,
     api_pods: ApiPods,
-    digests: Digests,
+    api_followers: Followers<SourcePod, ApiPodsChanged>,
     /// What PodManager had no room for.
     untold: BTreeMap<Source, PodsChanged>,
     following: bool,
@@ -131,7 +135,7 @@ impl PodSources {
             fetch_failures: 0,
             url_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
-            digests: Digests::default(),
+            api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged),
             untold: BTreeMap::new(),
             following: false,
             api_problem: None,
@@ -168,7 +172,7 @@ impl PodSources {
         match files {
             Ok(files) => {
                 self.path_problem = None;
-                self.take(files, why);
+                self.take(files, why, ctx);
             }
             Err(error) => {
                 // The last known pods stay.
@@ -189,7 +193,7 @@ impl PodSources {
         }
     }
 
-    fn take(&mut self, files: Vec<ManifestFile>, why: ReadReason) {
+    fn take(&mut self, files: Vec<ManifestFile>, why: ReadReason, ctx: &mut Ctx<Self>) {
         // If the path is itself a file, there is no listing: while the file is wrong nothing is known of its pod, and
         // the last one stays.
         let is_file = matches!(&files[..], [file] if Some(&file.path) == self.deps.config.path.as_ref());
@@ -213,7 +217,7 @@ impl PodSources {
         if is_known && (!self.read || self.was_removed || before != reading.pods) {
             self.read = true;
             self.was_removed = false;
-            self.tell(Source::File, reading.pods);
+            self.tell(Source::File, reading.pods, ctx);
         }
     }
 
@@ -241,10 +245,10 @@ impl PodSources {
                 if let Some(fields) = ignored {
                     self.report_ignored(&url, &cut(&fields));
                 }
-                self.tell(Source::Http, pods);
+                self.tell(Source::Http, pods, ctx);
             }
             FetchOutcome::Emptied => {
-                self.tell(Source::Http, Vec::new());
+                self.tell(Source::Http, Vec::new(), ctx);
                 self.could_not_fetch(&url, format!("zero-length data received from {url}"), false);
             }
             FetchOutcome::Wrong { message, kept } => {
@@ -354,34 +358,42 @@ impl PodSources {
         });
     }
 
-    /// Tells PodManager what is new of the API server's pods, if anything is.
+    /// Tells PodManager what is new of the API server's pods, if anything is, once the list has been heard.
     fn tell_of_api(&mut self, update: Option<PodSetUpdate<SourcePod>>, ctx: &mut Ctx<Self>) {
-        if let Some(update) = update {
-            self.deps.api_pods.tell_level(ApiPodsChanged(update));
-            if let Some(soon) = self.digests.changed() {
-                ctx.set_timer(Timer::Digest, soon);
-            }
+        let Some(update) = update else { return };
+        let journal = self.api_pods.journal();
+        self.api_followers.tell(&update, journal);
+        if self.api_pods.has_heard() {
+            self.api_followers.begin(journal);
+        }
+        self.wake(ctx);
+    }
+
+    fn wake(&mut self, ctx: &mut Ctx<Self>) {
+        if let Some(after) = self.api_followers.wake() {
+            ctx.set_timer(Timer::Tell, after);
         }
     }
 
-    fn tell_digest(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Digest, self.digests.told());
-        for (source, changed) in std::mem::take(&mut self.untold) {
-            if let Err(refused) = self.deps.manager.tell(changed) {
-                self.untold.insert(source, refused.message);
-            }
-        }
-        if let Some(digest) = self.api_pods.digest() {
-            self.deps.api_pods.tell_level(ApiPodsChanged(PodSetUpdate::Digest(digest)));
-        }
+    fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
+        self.api_followers.due(self.api_pods.journal());
+        self.wake(ctx);
     }
 
-    /// Tells PodManager of a source's static pods; with the next digest again if it has no room.
-    fn tell(&mut self, source: Source, pods: Vec<SourcePod>) {
+    /// Tells PodManager of a source's static pods, and again if it has no room.
+    fn tell(&mut self, source: Source, pods: Vec<SourcePod>, ctx: &mut Ctx<Self>) {
         let pods = self.deps.config.restart_rules.of_all(pods);
-        match self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) }) {
-            Ok(()) => drop(self.untold.remove(&source)),
-            Err(refused) => drop(self.untold.insert(source, refused.message)),
+        self.untold.remove(&source);
+        if let Err(refused) = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) }) {
+            self.untold.insert(source, refused.message);
+            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
+        }
+    }
+
+    fn tell_again(&mut self, ctx: &mut Ctx<Self>) {
+        self.untold.retain(|_, changed| self.deps.manager.tell(changed.clone()).is_err());
+        if !self.untold.is_empty() {
+            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
         }
     }
 
@@ -492,7 +504,6 @@ impl Subsystem for PodSources {
             self.read(ReadReason::Listing, ctx);
         }
         self.api_pods = ApiPods::new(ctx.incarnation(), self.deps.config.restart_rules);
-        ctx.set_timer(Timer::Digest, self.digests.told());
         self.fetch(ctx);
         self.ask_for_node(ctx);
     }
@@ -503,7 +514,8 @@ impl Subsystem for PodSources {
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
-            Timer::Digest => self.tell_digest(ctx),
+            Timer::Tell => self.tell_due(ctx),
+            Timer::TellAgain => self.tell_again(ctx),
         }
     }
 
@@ -537,16 +549,15 @@ impl Subsystem for PodSources {
 
 impl Handler<ResendPods> for PodSources {
     type Result = ();
-    fn handle(&mut self, _: ResendPods, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, _: ResendPods, ctx: &mut Ctx<Self>) {
         if self.read {
-            self.tell(Source::File, self.manifests.pods());
+            self.tell(Source::File, self.manifests.pods(), ctx);
         }
         if let Some(pods) = self.fetched.pods() {
-            self.tell(Source::Http, pods.to_vec());
+            self.tell(Source::Http, pods.to_vec(), ctx);
         }
-        if let Some(all) = self.api_pods.snapshot() {
-            self.deps.api_pods.tell_level(ApiPodsChanged(all));
-        }
+        self.api_followers.asked(self.deps.api_pods.receiver(), self.api_pods.journal());
+        self.wake(ctx);
     }
 }
 

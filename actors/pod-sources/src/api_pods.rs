@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
-use messages::pod_set::{GonePod, PodSetDigest, PodSetUpdate};
+use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
 use pod_set::Journal;
@@ -135,14 +135,9 @@ impl ApiPods {
         self.journal.remove(uid, gone)
     }
 
-    /// The message that tells everything, once the list has been heard.
-    pub fn snapshot(&self) -> Option<PodSetUpdate<SourcePod>> {
-        self.has_heard().then(|| self.journal.snapshot())
-    }
-
-    /// What PodManager compares itself with, once the list has been heard.
-    pub fn digest(&self) -> Option<PodSetDigest> {
-        self.has_heard().then(|| self.journal.digest())
+    /// The pods as PodManager is told of them, once the list has been heard.
+    pub fn journal(&self) -> &Journal<SourcePod> {
+        &self.journal
     }
 
     /// How many pods there are, once the list has been heard.
@@ -150,7 +145,8 @@ impl ApiPods {
         self.has_heard().then_some(self.pods.len())
     }
 
-    fn has_heard(&self) -> bool {
+    /// Whether the list has been heard.
+    pub fn has_heard(&self) -> bool {
         self.journal.digest().complete
     }
 }
@@ -243,7 +239,7 @@ mod tests {
     #[test]
     fn the_list_is_followed() {
         let mut pods = nothing();
-        assert_eq!((pods.count(), pods.snapshot().is_some()), (None, false));
+        assert_eq!((pods.count(), pods.has_heard()), (None, false));
         assert!(
             matches!(pods.all(vec![], &BTreeSet::new(), NOW), Some(PodSetUpdate::All(_))),
             "an empty list has been heard"

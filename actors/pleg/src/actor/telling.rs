@@ -91,7 +91,8 @@ impl Told {
 
     /// Tells the observers that what an earlier incarnation told holds until this one knows better.
     pub(super) fn begin(&mut self, ctx: &mut Ctx<Pleg>) {
-        self.due(ctx);
+        self.pods.begin();
+        self.wake(ctx);
     }
 
     pub(super) fn asked(&mut self, receiver: &str, ctx: &mut Ctx<Pleg>) {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
-use messages::pod_set::{GonePod, PodSetUpdate};
+use messages::pod_set::GonePod;
 use messages::status_manager::MirrorPods;
-use pod_set::{Digests, Journal};
-use supervision::{Address, Ctx, blame};
+use pod_set::Teller;
+use supervision::{Ctx, blame};
 
-use super::{PodManager, Timer};
+use super::{PodManager, PodManagerDeps, Timer};
 use crate::decide::Outcome;
 use crate::same::{is_same, is_same_but_status};
 
@@ -24,92 +24,82 @@ const COUNTED_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Told {
     /// For all but StatusManager.
-    pods: Journal<Arc<DesiredPod>>,
+    pods: Teller<Arc<DesiredPod>, DesiredPodsChanged>,
     /// For StatusManager.
-    objects: Journal<Arc<DesiredPod>>,
+    objects: Teller<Arc<DesiredPod>, DesiredPodsChanged>,
     statics: BTreeMap<PodUid, Arc<Pod>>,
     superseded: BTreeSet<PodUid>,
     mirrors: Arc<BTreeMap<PodUid, Arc<Pod>>>,
-    /// A decision was taken: before the first one nothing is told.
-    has_decided: bool,
-    digests: Digests,
     /// The pods that are not over are counted soon.
     to_be_counted: bool,
 }
 
 impl Told {
-    pub(super) fn new(incarnation: u64) -> Self {
+    pub(super) fn new(incarnation: u64, deps: &PodManagerDeps) -> Self {
+        let status_observer = std::iter::once(deps.status_observer.clone());
         Self {
-            pods: Journal::new(incarnation),
-            objects: Journal::new(incarnation),
+            pods: Teller::new(incarnation, deps.observers.iter().cloned(), DesiredPodsChanged),
+            objects: Teller::new(incarnation, status_observer, DesiredPodsChanged),
             statics: BTreeMap::new(),
             superseded: BTreeSet::new(),
             mirrors: Arc::default(),
-            has_decided: false,
-            digests: Digests::default(),
             to_be_counted: false,
         }
     }
 
     pub(super) fn pods(&self) -> impl Iterator<Item = (&PodUid, &Arc<DesiredPod>)> {
-        self.pods.iter()
+        self.pods.set().iter()
     }
 
     pub(super) fn get(&self, uid: &PodUid) -> Option<&Arc<DesiredPod>> {
-        self.pods.get(uid)
+        self.pods.set().get(uid)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.pods.len()
+        self.pods.set().len()
     }
 
     pub(super) fn statics(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.statics.values()
     }
 
-    /// Takes the pod as desired in this form. Returns the update for all followers and the one for StatusManager.
-    fn put(&mut self, desired: Arc<DesiredPod>) -> Updates {
+    /// Takes the pod as desired in this form.
+    fn put(&mut self, desired: Arc<DesiredPod>) {
         let uid = desired.pod_ref.uid.clone();
         if desired.source != Source::Api {
             self.statics.insert(uid.clone(), desired.pod.clone());
         }
-        let known = self.objects.get(&uid);
+        let known = self.objects.set().get(&uid);
         if known.is_some_and(|known| is_same(known, &desired)) {
-            return Updates::default();
+            return;
         }
         let is_status = known.is_some_and(|known| is_same_but_status(known, &desired));
-        let for_status = Some(self.objects.put(&uid, desired.clone()));
+        self.objects.put(&uid, desired.clone());
         if is_status {
             self.pods.refresh(&uid, desired);
-            return Updates { for_all: None, for_status };
+        } else {
+            self.pods.put(&uid, desired);
         }
-        Updates { for_all: Some(self.pods.put(&uid, desired)), for_status }
     }
 
-    fn remove(&mut self, uid: &PodUid, gone: GonePod) -> Updates {
+    fn remove(&mut self, uid: &PodUid, gone: GonePod) {
         self.statics.remove(uid);
-        Updates { for_all: self.pods.remove(uid, gone), for_status: self.objects.remove(uid, gone) }
+        self.pods.remove(uid, gone);
+        self.objects.remove(uid, gone);
     }
 
-    fn unread(&mut self, uid: &PodUid) -> Updates {
-        Updates { for_all: self.pods.unread(uid), for_status: self.objects.unread(uid) }
+    fn unread(&mut self, uid: &PodUid) {
+        self.pods.unread(uid);
+        self.objects.unread(uid);
     }
-}
-
-/// What is told of a change.
-#[derive(Default)]
-struct Updates {
-    for_all: Option<PodSetUpdate<Arc<DesiredPod>>>,
-    for_status: Option<PodSetUpdate<Arc<DesiredPod>>>,
 }
 
 impl PodManager {
     /// Tells what a decision about all pods has changed; everything after the first one and when all sources have been
     /// heard.
     pub(super) fn publish(&mut self, outcome: Outcome, ctx: &mut Ctx<Self>) {
-        let mut updates = Vec::new();
         let unread: BTreeSet<PodUid> = self.sources.unread().cloned().collect();
-        let told = self.told.pods().map(|(uid, _)| uid).chain(self.told.pods.unread_uids());
+        let told = self.told.pods().map(|(uid, _)| uid).chain(self.told.pods.set().unread_uids());
         let told: Vec<PodUid> = told.cloned().collect();
         let gone = told.into_iter().filter(|uid| !outcome.pods.contains_key(uid) && !unread.contains(uid));
         let unsuperseded = self.told.superseded.difference(&outcome.superseded).cloned();
@@ -118,39 +108,46 @@ impl PodManager {
         for uid in absent.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
             let _named = blame::name(uid);
             let superseded = outcome.superseded.contains(uid);
-            updates.push(self.told.remove(uid, GonePod { superseded, ..self.gone(uid) }));
+            self.told.remove(uid, GonePod { superseded, ..self.gone(uid) });
         }
         for uid in unread.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
-            updates.push(blame::for_pod(uid, || self.told.unread(uid)));
+            blame::for_pod(uid, || self.told.unread(uid));
         }
         for (uid, desired) in outcome.pods {
             let _named = blame::name(&uid);
-            updates.push(self.told.put(desired));
+            self.told.put(desired);
         }
         self.told.superseded = outcome.superseded;
-        let is_first = !std::mem::replace(&mut self.told.has_decided, true);
-        let is_complete =
-            self.has_decided_all() && self.told.pods.completed() & self.told.objects.completed();
-        if is_first || is_complete {
-            let (pods, objects) = (self.told.pods.snapshot(), self.told.objects.snapshot());
-            updates = vec![Updates { for_all: Some(pods), for_status: Some(objects) }];
+        if self.has_decided_all() {
+            self.told.pods.completed();
+            self.told.objects.completed();
         }
-        updates.into_iter().for_each(|update| self.tell(update, ctx));
+        // Before the first decision nothing is told.
+        self.told.pods.begin();
+        self.told.objects.begin();
+        self.wake(ctx);
         self.tell_mirrors();
         self.count(ctx);
     }
 
     /// Tells that a pod is desired in this form.
     pub(super) fn publish_one(&mut self, desired: Arc<DesiredPod>, ctx: &mut Ctx<Self>) {
-        let update = self.told.put(desired);
-        self.tell(update, ctx);
+        self.told.put(desired);
+        self.wake(ctx);
     }
 
     /// Tells that a pod of the API server is gone.
     pub(super) fn publish_gone(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let update = self.told.remove(uid, self.gone(uid));
-        self.tell(update, ctx);
+        self.told.remove(uid, self.gone(uid));
+        self.wake(ctx);
         self.count(ctx);
+    }
+
+    fn wake(&mut self, ctx: &mut Ctx<Self>) {
+        let wakes = [self.told.pods.wake(), self.told.objects.wake()];
+        if let Some(after) = wakes.into_iter().flatten().min() {
+            ctx.set_timer(Timer::Tell, after);
+        }
     }
 
     fn gone(&self, uid: &PodUid) -> GonePod {
@@ -190,48 +187,20 @@ impl PodManager {
         metrics.ephemeral_containers.set(ephemeral);
     }
 
-    fn tell(&mut self, update: Updates, ctx: &mut Ctx<Self>) {
-        if update.for_all.is_none() && update.for_status.is_none() {
-            return;
-        }
-        if let Some(update) = update.for_status {
-            self.deps.status_observer.tell_level(DesiredPodsChanged(update));
-        }
-        if let Some(update) = update.for_all {
-            for observer in &self.deps.observers {
-                observer.tell_level(DesiredPodsChanged(update.clone()));
-            }
-        }
-        if let Some(soon) = self.told.digests.changed() {
-            ctx.set_timer(Timer::Digest, soon);
-        }
-    }
-
-    /// Tells every follower the digest of what it should know by now; a follower that has missed an update asks for it.
-    pub(super) fn tell_digests(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.set_timer(Timer::Digest, self.told.digests.told());
-        if !self.told.has_decided {
-            return;
-        }
-        let digest = |journal: &Journal<_>| DesiredPodsChanged(PodSetUpdate::Digest(journal.digest()));
-        self.deps.status_observer.tell_level(digest(&self.told.objects));
-        for observer in &self.deps.observers {
-            observer.tell_level(digest(&self.told.pods));
-        }
+    /// Tells followers what has become due, and StatusManager the mirrors again.
+    pub(super) fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
+        self.told.pods.due();
+        self.told.objects.due();
+        self.wake(ctx);
         self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
     }
 
     /// Tells one receiver everything. Before the first decision it waits for that, as all others do.
-    pub(super) fn tell_all_to(&self, receiver: &str) {
-        if !self.told.has_decided {
-            return;
-        }
-        let is_it = |observer: &&Address<DesiredPodsChanged>| observer.receiver() == receiver;
-        for observer in self.deps.observers.iter().filter(is_it) {
-            observer.tell_level(DesiredPodsChanged(self.told.pods.snapshot()));
-        }
-        if is_it(&&self.deps.status_observer) {
-            self.deps.status_observer.tell_level(DesiredPodsChanged(self.told.objects.snapshot()));
+    pub(super) fn tell_all_to(&mut self, receiver: &str, ctx: &mut Ctx<Self>) {
+        self.told.pods.asked(receiver);
+        self.told.objects.asked(receiver);
+        self.wake(ctx);
+        if self.deps.mirrors.receiver() == receiver {
             self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
         }
     }
