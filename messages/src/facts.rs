@@ -305,15 +305,23 @@ pub struct WorkerReport {
     pub blocked_on: Option<String>,
 }
 
-/// A worker's report.
-#[derive(Clone, Debug)]
-pub struct WorkerReported {
-    /// The pod's UID.
-    pub uid: PodUid,
-    /// The report.
-    pub report: Arc<WorkerReport>,
+impl WorkerReport {
+    /// The pod when its worker is over: nothing is left of it.
+    pub fn over(&self) -> Self {
+        Self { state: WorkerState::Terminated, released: true, deleted: true, ..self.clone() }
+    }
+
+    /// Whether the worker is over.
+    pub fn is_over(&self) -> bool {
+        self.released && self.deleted
+    }
 }
-delivery!(WorkerReported => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+/// The workers' newest reports, pod by pod. The last report of a worker that is over stays in the set for some time; of an
+/// adopted worker that has not reported yet the pool says that it is there. Writer: PodWorkerPool.
+#[derive(Clone, Debug)]
+pub struct WorkerReported(pub PodSetUpdate<Arc<WorkerReport>>);
+delivery!(WorkerReported => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
 #[cfg(test)]
 mod tests {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::facts::{
     DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection,
-    RuntimeObserved, SeenPod, WorkerReport, WorkerReported,
+    RuntimeObserved, SeenPod, WorkerReport,
 };
 use crate::object_cache::PodObjectsChanged;
-use crate::{PodRef, PodUid, delivery, receives};
+use crate::{Key, PodRef, PodUid, delivery, receives};
 
 /// Asks the pool to stop a pod for a reason of the node (eviction, preemption, shutdown).
 #[derive(Clone, Debug)]
@@ -35,13 +35,26 @@ pub struct ResendPod {
 }
 delivery!(ResendPod => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-/// Asks the pool to send every worker's newest report again, since a receiver has restarted.
+/// A worker's newest report, which the pool tells its followers.
 #[derive(Clone, Debug)]
-pub struct ResendReports;
-delivery!(ResendReports => (): Command, LatestPerKey);
+pub struct PodReported {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// The report.
+    pub report: Arc<WorkerReport>,
+}
+delivery!(PodReported => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
+/// Asks the pool to send every worker's newest report again: the receiver has restarted or has missed a change.
+#[derive(Clone, Debug)]
+pub struct ResendReports {
+    /// Its name in the supervision tree.
+    pub receiver: &'static str,
+}
+delivery!(ResendReports => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
 receives!(
-    "PodWorkerPool": DesiredPodsChanged, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, EvictPod, ResendPod,
+    "PodWorkerPool": DesiredPodsChanged, PodObserved, RuntimeObserved, ProbeVerdict, PodReported, EvictPod, ResendPod,
     NodeAddressesObserved, PodObjectsChanged, ResendReports, GetWorkers
 );
 

@@ -1,6 +1,6 @@
 //! The actor: measures the node at intervals, tells its pressure, and has pods evicted one after another.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::{EVICTED, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE};
-use pod_set::{PodSet, Taken};
+use pod_set::{Followed, PodSet, Taken};
 use supervision::{Address, AskError, AskPort, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -116,7 +116,7 @@ pub struct EvictionManager {
     pub(crate) deps: EvictionManagerDeps,
     pub(crate) began: Instant,
     pub(crate) desired: PodSet<Arc<DesiredPod>>,
-    pub(crate) reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+    pub(crate) reports: Followed<Arc<WorkerReport>>,
     watch: Watch,
     /// The pressure as last told; `None` before the first measurement.
     pressure: Option<Pressure>,
@@ -137,7 +137,7 @@ impl EvictionManager {
             deps,
             began: Instant::now(),
             desired: PodSet::default(),
-            reports: BTreeMap::new(),
+            reports: Followed::default(),
             watch: Watch::default(),
             pressure: None,
             places: None,
@@ -371,7 +371,7 @@ impl Subsystem for EvictionManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pool, ResendReports);
+        ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
         if self.deps.config.thresholds.is_empty() {
             self.pressure = Some(Pressure::default());
             self.tell();
@@ -409,7 +409,6 @@ impl Handler<DesiredPodsChanged> for EvictionManager {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
         let changed = self.desired.take(update);
-        pod_set::forget_over(&mut self.reports, &self.desired, &changed);
         match changed {
             Taken::Nothing => return,
             Taken::Pod(uid, _) => self.note_limits(std::iter::once(uid), ctx),
@@ -425,10 +424,13 @@ impl Handler<DesiredPodsChanged> for EvictionManager {
 
 impl Handler<WorkerReported> for EvictionManager {
     type Result = ();
-    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        let uid = reported.uid.clone();
-        pod_set::take_report(&mut self.reports, &self.desired, reported);
-        self.note_report(&uid, ctx);
+    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
+        let Some(changed) = self.reports.take(update) else {
+            return self.deps.pool.tell_level(ResendReports { receiver: Self::NAME });
+        };
+        for (uid, _) in changed {
+            ctx.for_pod(&uid, |ctx| self.note_report(&uid, ctx));
+        }
         self.follow(ctx);
     }
 }

@@ -1,6 +1,5 @@
 //! PURE: which pods may be evicted at all, and with which grace period (rows 19.3, 19.9).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use messages::PodUid;
 use messages::facts::{DesiredPod, WorkerReport, WorkerState};
 use pod_rules::critical;
 use pod_rules::reasons::EVICTED;
-use pod_set::PodSet;
+use pod_set::{Followed, PodSet};
 
 use crate::threshold::Threshold;
 
@@ -26,7 +25,7 @@ pub(crate) fn priority(pod: &Pod) -> i32 {
 /// The pods that use, or may still use, resources of the node.
 pub(crate) fn active(
     desired: &PodSet<Arc<DesiredPod>>,
-    reports: &BTreeMap<PodUid, Arc<WorkerReport>>,
+    reports: &Followed<Arc<WorkerReport>>,
 ) -> Vec<Arc<DesiredPod>> {
     let over = |uid: &PodUid| reports.get(uid).is_some_and(|one| one.state == WorkerState::Terminated);
     let pods = desired.iter().filter(|(uid, pod)| pod.rejected.is_none() && !over(uid));

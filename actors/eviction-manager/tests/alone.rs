@@ -17,7 +17,7 @@ use messages::image_manager::DeleteUnusedImages;
 use messages::pod_manager::{GetPressure, ResendDesired};
 use messages::pod_worker::{EvictPod, ResendReports};
 use messages::supervision::Fault;
-use stage::{Neighbour, Stage, alone, api_pod, desired_of, reported};
+use stage::{Neighbour, Reports, Stage, alone, api_pod, desired_of, reported};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -211,8 +211,11 @@ fn a_pod_that_cannot_be_measured_for_its_panics_ends_before_its_neighbours() {
         let left_alone = stage.actor::<EvictionManager>().await.quarantined;
         assert!(left_alone.contains_key(&poison.pod_ref.uid), "{left_alone:?}");
         actor.address().tell(desired_of(&[good.clone(), poison.clone()])).unwrap();
-        actor.address().tell(reported(&good, WorkerState::Syncing, false)).unwrap();
-        actor.address().tell(reported(&poison, WorkerState::Syncing, false)).unwrap();
+        let reports = Reports::default();
+        for pod in [&good, &poison] {
+            drop(reports.of(pod, WorkerState::Syncing, false));
+        }
+        actor.address().tell(reports.all()).unwrap();
         let little = PodUsage { memory_bytes: Some(MIB), ..PodUsage::default() };
         near.stats.set_pod(good.pod_ref.uid.as_str(), little);
         near.stats.set_memory(50 * MIB);

@@ -1,6 +1,6 @@
 //! The actor: keeps the facts, and collects garbage at intervals and on request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub struct GarbageCollector {
     deps: GarbageCollectorDeps,
     desired: PodSet<Arc<DesiredPod>>,
     observed: Followed<SeenPod>,
-    reports: BTreeMap<PodUid, Arc<WorkerReport>>,
+    reports: Followed<Arc<WorkerReport>>,
     removals: Removals,
     /// Whether logs are being looked at.
     looking: bool,
@@ -82,7 +82,7 @@ impl GarbageCollector {
             deps,
             desired: PodSet::default(),
             observed: Followed::default(),
-            reports: BTreeMap::new(),
+            reports: Followed::default(),
             removals: Removals::default(),
             looking: false,
             waiting: Vec::new(),
@@ -106,9 +106,10 @@ impl GarbageCollector {
         // Nothing of a quarantined pod is removed.
         let observed = self.observed.present().filter(|(uid, _)| !ctx.is_quarantined(uid));
         let observed = observed.map(|(uid, seen)| (uid.clone(), seen.state.clone())).collect();
+        let reports = self.reports.iter().map(|(uid, report)| (uid.clone(), report.clone())).collect();
         let garbage = match self.waiting.is_empty() {
-            true => garbage(&observed, &self.reports, &self.deps.policy, now),
-            false => dead_of_all(&observed, &self.reports, now),
+            true => garbage(&observed, &reports, &self.deps.policy, now),
+            false => dead_of_all(&observed, &reports, now),
         };
         if !self.looking {
             self.looking = true;
@@ -215,7 +216,7 @@ impl Subsystem for GarbageCollector {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pool, ResendReports);
+        ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
         ctx.set_timer(Timer::Collect, PERIOD);
     }
 
@@ -241,7 +242,6 @@ impl Handler<DesiredPodsChanged> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, _ctx: &mut Ctx<Self>) {
         let changed = self.desired.take(update);
-        pod_set::forget_over(&mut self.reports, &self.desired, &changed);
         if matches!(changed, Taken::Missed) {
             self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         }
@@ -251,7 +251,7 @@ impl Handler<DesiredPodsChanged> for GarbageCollector {
 impl Handler<PodObserved> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
-        if self.observed.observe(observed).is_none() {
+        if self.observed.hear(observed.0).is_none() {
             self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
         }
     }
@@ -259,8 +259,10 @@ impl Handler<PodObserved> for GarbageCollector {
 
 impl Handler<WorkerReported> for GarbageCollector {
     type Result = ();
-    fn handle(&mut self, reported: WorkerReported, _ctx: &mut Ctx<Self>) {
-        pod_set::take_report(&mut self.reports, &self.desired, reported);
+    fn handle(&mut self, WorkerReported(update): WorkerReported, _ctx: &mut Ctx<Self>) {
+        if self.reports.take(update).is_none() {
+            self.deps.pool.tell_level(ResendReports { receiver: Self::NAME });
+        }
     }
 }
 

@@ -252,7 +252,7 @@ impl Handler<PodObserved> for LogManager {
         if self.deps.rotation.bytes_max.is_none() {
             return;
         }
-        let Some(changed) = self.observed.observe(observed) else {
+        let Some(changed) = self.observed.hear(observed.0) else {
             return self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
         };
         for (uid, seen) in changed {

@@ -37,7 +37,7 @@ impl Observer {
     fn changes(&self) -> RefMut<'_, Vec<SeenPod>> {
         let mut changes = self.changes.borrow_mut();
         for message in self.mailbox.take() {
-            let changed = self.followed.borrow_mut().observe(message).expect("nothing was lost");
+            let changed = self.followed.borrow_mut().hear(message.0).expect("nothing was lost");
             changes.extend(changed.into_iter().map(|(_, seen)| seen));
         }
         changes

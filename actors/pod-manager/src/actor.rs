@@ -22,14 +22,14 @@ use messages::pod_manager::{
     self, ApiPodsChanged, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired,
 };
 use messages::pod_sources::ResendPods;
-use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::{PodRef, PodUid};
 use pod_rules::origin::is_mirror;
 use pod_rules::reasons::{
     EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE, FAILED_VALIDATION, PREEMPTING,
 };
-use pod_set::Taken;
+use pod_set::{Followed, Taken};
 use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
@@ -71,6 +71,8 @@ pub struct PodManagerDeps {
     pub sources: Address<ResendPods>,
     /// The pool of workers, which is asked which pods still hold something on the node.
     pub workers: AskPort<PodManager, GetWorkers>,
+    /// Likewise, asked to send the workers' reports again.
+    pub reports: Address<ResendReports>,
     /// StatusManager, which is asked which pods earlier incarnations refused or saw end.
     pub statuses: AskPort<PodManager, GetKnownStatuses>,
     /// Pleg, which is asked which pods the runtime holds: before any decision, and before a new static pod
@@ -101,6 +103,7 @@ pub struct PodManager {
     sources: Sources,
     decisions: Decisions,
     known: ReportedFacts,
+    reports: Followed<Arc<WorkerReport>>,
     mirrors: Mirrors,
     /// The node that pods are admitted to, with its present labels and taints.
     node: NodeView,
@@ -131,6 +134,7 @@ impl PodManager {
             sources: Sources::default(),
             decisions: Decisions::default(),
             known: ReportedFacts::new(deps.node.is_none(), deps.api.is_some()),
+            reports: Followed::default(),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
             told: Told::new(0, &deps),
@@ -348,6 +352,15 @@ impl PodManager {
         }
     }
 
+    /// Takes the report of a pod's worker. Whether it changes a fact that other pods may wait for.
+    fn take_report(&mut self, uid: &PodUid, report: Arc<WorkerReport>) -> bool {
+        let is_news = self.known.report(uid.clone(), report);
+        if is_news {
+            self.decisions.settle(uid, self.told.get(uid).map(|desired| &desired.pod), &self.known);
+        }
+        is_news
+    }
+
     fn ask_workers(&self, ctx: &mut Ctx<Self>) {
         let asked = self.deps.workers.ask(GetWorkers, ASK_DEADLINE);
         ctx.effect("ask workers", None, asked, Self::heard_workers);
@@ -433,6 +446,7 @@ impl Subsystem for PodManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.told = Told::new(ctx.incarnation(), &self.deps);
         self.ask_workers(ctx);
+        ctx.tell_until_taken(&self.deps.reports, ResendReports { receiver: Self::NAME });
         self.ask_statuses(ctx);
         self.ask_runtime(ctx);
         ctx.tell_until_taken(&self.deps.sources, ResendPods);
@@ -481,7 +495,10 @@ impl Subsystem for PodManager {
         }
     }
 
-    fn on_release(&mut self, _pod: &PodUid, ctx: &mut Ctx<Self>) {
+    fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        if let Some(report) = self.reports.get(pod).cloned() {
+            self.take_report(pod, report);
+        }
         self.decide(ctx);
     }
 
@@ -522,17 +539,17 @@ impl Handler<ApiPodsChanged> for PodManager {
 
 impl Handler<WorkerReported> for PodManager {
     type Result = ();
-    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        let uid = reported.uid.clone();
-        let news = self.known.report(reported.uid, reported.report);
+    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
+        let Some(changed) = self.reports.hear(update) else {
+            return self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
+        };
+        let mut news = false;
+        for (uid, report) in changed {
+            news |= ctx.for_pod(&uid, |_| self.take_report(&uid, report)).unwrap_or(false);
+        }
         if news {
             self.count_pods_soon(ctx);
-        }
-        if news && self.waiting > 0 {
-            self.decide(ctx);
-        } else if news {
-            self.decisions.settle(&uid, self.told.get(&uid).map(|desired| &desired.pod), &self.known);
-            self.mirror(ctx);
+            if self.waiting > 0 { self.decide(ctx) } else { self.mirror(ctx) }
         }
     }
 }

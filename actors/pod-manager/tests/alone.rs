@@ -17,7 +17,7 @@ use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
 use messages::pod_set::PodSetUpdate;
 use messages::pod_sources::ResendPods;
-use messages::pod_worker::{EvictPod, GetWorkers};
+use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
@@ -34,6 +34,7 @@ struct Neighbours {
     status: Neighbour<DesiredPodsChanged>,
     sources: Neighbour<ResendPods>,
     workers: Neighbour<GetWorkers>,
+    reports: Neighbour<ResendReports>,
     statuses: Neighbour<GetKnownStatuses>,
     held: Neighbour<GetHeldPods>,
     observed: Neighbour<ResendObserved>,
@@ -53,6 +54,7 @@ impl Neighbours {
             status: Neighbour::new("StatusManager"),
             sources: Neighbour::new("PodSources"),
             workers: Neighbour::answering("PodWorkerPool", |_| BTreeMap::new()),
+            reports: Neighbour::new("PodWorkerPool"),
             statuses: Neighbour::answering("StatusManager", |_| BTreeMap::new()),
             held: Neighbour::answering("Pleg", |_| Arc::default()),
             observed: Neighbour::new("Pleg"),
@@ -78,6 +80,7 @@ impl Neighbours {
             status_observer: self.status.address(),
             sources: self.sources.address(),
             workers: self.workers.asked(),
+            reports: self.reports.address(),
             statuses: self.statuses.asked(),
             held_pods: self.held.asked(),
             observed: self.observed.address(),

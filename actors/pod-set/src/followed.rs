@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use messages::facts::{PodObserved, SeenPod};
+use messages::facts::{SeenPod, WorkerReport};
 use messages::pod_set::PodSetUpdate;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
@@ -77,18 +77,38 @@ impl<V: Clone + PartialEq> Followed<V> {
     }
 }
 
-impl Followed<SeenPod> {
-    /// Takes an observation in. Returns how the pods are now that have changed; `None` if Pleg has to be asked for everything.
-    pub fn observe(&mut self, PodObserved(update): PodObserved) -> Option<Vec<(PodUid, SeenPod)>> {
+/// What is said of a pod of which a new writer has not heard, since it was over before that began.
+pub trait Ends {
+    /// The pod when it is over.
+    fn over(&self) -> Self;
+}
+
+impl Ends for SeenPod {
+    fn over(&self) -> Self {
+        self.gone()
+    }
+}
+
+impl Ends for Arc<WorkerReport> {
+    fn over(&self) -> Self {
+        Self::new(WorkerReport::over(self))
+    }
+}
+
+impl<V: Clone + PartialEq + Ends> Followed<V> {
+    /// Takes an update in. Returns how the pods are now that have changed, also those that are over; `None` if the writer has
+    /// to be asked for everything.
+    pub fn hear(&mut self, update: PodSetUpdate<V>) -> Option<Vec<(PodUid, V)>> {
         let changed = self.take(update)?;
         let now = changed.into_iter().filter_map(|(uid, before)| {
-            // Pleg begins anew without having heard of a pod that left the runtime before.
-            let seen = self.get(&uid).cloned().or_else(|| before.map(|before| before.gone()));
-            seen.map(|seen| (uid, seen))
+            let now = self.get(&uid).cloned().or_else(|| before.map(|before| before.over()));
+            now.map(|now| (uid, now))
         });
         Some(now.collect())
     }
+}
 
+impl Followed<SeenPod> {
     /// How the pod is now, as far as Pleg has told: for a pod that was left alone when that changed.
     pub fn now(&self, uid: &PodUid) -> Option<SeenPod> {
         let nameless = || PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") };

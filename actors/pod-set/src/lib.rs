@@ -13,13 +13,11 @@
 mod entries;
 mod followed;
 mod journal;
-mod reports;
 mod set;
 mod teller;
 
-pub use followed::{Changed, Followed};
+pub use followed::{Changed, Ends, Followed};
 pub use journal::{Journal, snapshot};
-pub use reports::{Reports, forget_over, take_report};
 pub use set::{PodSet, Taken};
 pub use teller::{Followers, Teller};
 

@@ -1,6 +1,6 @@
 //! A writer that tells its set to the actors that follow it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use messages::pod_set::{GonePod, PodSetUpdate};
@@ -22,6 +22,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(60);
 const BETWEEN_SNAPSHOTS: Duration = Duration::from_secs(1);
 /// A follower that is owed more pods than this is sent everything.
 const OWED_PODS_MAX: usize = 256;
+/// Pods that are over stay in a set until there are more of them.
+const OVER_MAX: usize = 256;
 
 /// What a follower has not been told for want of room, or has asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +196,8 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
 pub struct Teller<V, M: Delivery> {
     journal: Journal<V>,
     followers: Followers<V, M>,
+    /// Pods that were put for the last time, the oldest first.
+    over: VecDeque<PodUid>,
 }
 
 impl<V: Clone, M: Delivery> Teller<V, M> {
@@ -203,7 +207,8 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
         followers: impl IntoIterator<Item = Address<M>>,
         message: fn(PodSetUpdate<V>) -> M,
     ) -> Self {
-        Self { journal: Journal::new(incarnation), followers: Followers::new(followers, message) }
+        let followers = Followers::new(followers, message);
+        Self { journal: Journal::new(incarnation), followers, over: VecDeque::new() }
     }
 
     /// The set as it is told.
@@ -218,8 +223,21 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
 
     /// The pod is in the set with this value from now on.
     pub fn put(&mut self, uid: &PodUid, value: V) {
+        self.over.retain(|one| one != uid);
         let update = self.journal.put(uid, value);
         self.followers.tell(&update, &self.journal);
+    }
+
+    /// The same for the last value of a pod that is over: it leaves the set when there are many newer ones. What waits in a
+    /// follower's mailbox is replaced by what comes later, so a value that is to be heard has to stay.
+    pub fn put_last(&mut self, uid: &PodUid, value: V) {
+        self.put(uid, value);
+        self.over.push_back(uid.clone());
+        if self.over.len() > OVER_MAX
+            && let Some(oldest) = self.over.pop_front()
+        {
+            self.remove(&oldest, GonePod::default());
+        }
     }
 
     /// Puts a value that says the same to followers in the place of the one that is there: only a snapshot shows it.
@@ -229,6 +247,7 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
 
     /// The pod is not in the set any more.
     pub fn remove(&mut self, uid: &PodUid, gone: GonePod) {
+        self.over.retain(|one| one != uid);
         if let Some(update) = self.journal.remove(uid, gone) {
             self.followers.tell(&update, &self.journal);
         }

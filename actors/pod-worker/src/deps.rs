@@ -17,7 +17,7 @@ use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::ResendPod;
+use messages::pod_worker::{PodReported, ResendPod};
 use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
 use messages::status_manager::GetPodStatus;
@@ -111,8 +111,8 @@ pub struct PodWorkerDeps {
     pub status: AskPort<PodWorker, GetPodStatus>,
     /// The pool, which is asked to send the pod's facts again.
     pub resend: Address<ResendPod>,
-    /// The actors that are told of a worker's state; the pool is the first of them.
-    pub reports: Vec<Address<WorkerReported>>,
+    /// The pool, which is told of a worker's state.
+    pub reports: Address<PodReported>,
     /// The recorder of events.
     pub events: Address<RecordEvent>,
     /// The runtime's reads.
@@ -160,6 +160,8 @@ pub struct PodWorkerPoolDeps {
     pub resend_desired: Address<ResendDesired>,
     /// Pleg, which is asked to send its observations again.
     pub resend_observed: Address<ResendObserved>,
+    /// The actors that are told of the workers' states.
+    pub report_followers: Vec<Address<WorkerReported>>,
     /// ProbeManager, which is asked to send the verdicts again.
     pub resend_verdicts: Address<ResendVerdicts>,
     /// NodeStatus, which is asked to send the node's addresses again; none if this kubelet keeps no Node.

@@ -1,10 +1,11 @@
 //! Duty: one worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
 //!   each pod has its worker and hands it every fact about the pod.
-//! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `WorkerReported`, `EvictPod`,
+//! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `PodReported`, `EvictPod`,
 //!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone:
 //!   `SyncPod`, `PodSeen`, `RuntimeObserved`, `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
-//! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`; what the worker receives.
-//!   Worker: `ResendPod` to the pool, `WorkerReported`, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,
+//! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`, `WorkerReported`;
+//!   what the worker receives.
+//!   Worker: `ResendPod` and `PodReported` to the pool, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,
 //!   `PrepareSubpaths`, `EnsurePodCgroup`, `RemovePodCgroup`, `GetPodStatus`, `GetServices`, `GetSecret`, `GetConfigMap`,
 //!   `GetRuntimeClass`, `RecordEvent`; calls to the runtime through the bridge.
 //! State (rebuilt from): desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager

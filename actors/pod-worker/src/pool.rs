@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, Handler, MessageResult};
+use actix::{Actor, Handler};
 use messages::facts::{
     DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod,
-    WorkerReported,
+    WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::worker::{PodSeen, SyncPod, Want};
-use messages::pod_worker::{EvictPod, GetWorkers, RECEIVER, ResendPod, ResendReports};
+use messages::pod_worker::{EvictPod, GetWorkers, PodReported, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
-use pod_set::Followed;
-use supervision::{Child, ChildSpec, Ctx, Subsystem, blame};
+use pod_set::{Followed, Teller};
+use supervision::{Child, ChildSpec, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::deps::PodWorkerPoolDeps;
 use crate::dns::check_resolv_conf;
@@ -29,24 +29,35 @@ use crate::worker_registry::{Order, WorkerRegistry};
 /// The most messages that may wait for one worker: messages replace older ones of their kind, so this is
 /// ample.
 const WORKER_MAILBOX: usize = 16;
-/// Pause before the pool tells refused reports again.
-const REPORTS_AGAIN: Duration = Duration::from_secs(1);
+/// How long the question for all workers waits for the reports of adopted ones: one that crashes over its pod gives none.
+const ADOPTED_WITHIN: Duration = Duration::from_secs(2);
 /// Pause until it is seen again whether a worker that ends has ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
+
+/// Questions for all workers that wait, at most.
+const WAITING_MAX: usize = 16;
+
+/// The answer to [`GetWorkers`].
+type Workers = BTreeMap<PodUid, Arc<WorkerReport>>;
 
 /// The pool's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// Workers that were told to end may have ended.
     Ending,
-    /// A follower refused a report.
-    Reports,
+    /// Tell followers what they are owed of the reports, or a digest of them.
+    Tell,
+    /// Adopted workers had time to report.
+    Adopted,
 }
 
 /// The pool of all pod workers.
 pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
     worker_registry: WorkerRegistry,
+    reports: Teller<Arc<WorkerReport>, WorkerReported>,
+    /// Questions for all workers, which wait for the reports of adopted ones; `None` when these had time for them.
+    waiting: Option<Vec<Reply<Workers>>>,
     children: BTreeMap<PodUid, Child<PodWorker>>,
     /// Pods whose worker is over and may not have ended yet.
     ending: BTreeSet<PodUid>,
@@ -61,6 +72,8 @@ impl PodWorkerPool {
     /// A pool without any facts.
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
+            reports: Teller::new(0, deps.report_followers.iter().cloned(), WorkerReported),
+            waiting: None,
             deps,
             worker_registry: WorkerRegistry::default(),
             children: BTreeMap::new(),
@@ -160,6 +173,10 @@ impl PodWorkerPool {
             let label = if self.worker_registry.is_static(&uid) { "true" } else { "" };
             self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
         }
+        if let Some(report) = self.reports.set().get(&uid).cloned() {
+            self.reports.put_last(&uid, Arc::new(report.over()));
+            self.wake(ctx);
+        }
         self.children.remove(&uid);
         self.verdicts.remove(&uid);
         self.evictions.remove(&uid);
@@ -182,18 +199,16 @@ impl PodWorkerPool {
         self.act(ctx);
     }
 
-    /// Tells every worker's newest report to all followers, and sets a timer to repeat that when one refused.
-    fn resend_reports(&self, ctx: &mut Ctx<Self>) {
-        let mut refused = false;
-        for (uid, report) in self.worker_registry.reports() {
-            let _named = blame::name(&uid);
-            for address in &self.deps.worker.reports {
-                let reported = WorkerReported { uid: uid.clone(), report: report.clone() };
-                refused |= address.tell(reported).is_err();
-            }
+    fn wake(&mut self, ctx: &mut Ctx<Self>) {
+        if let Some(after) = self.reports.wake() {
+            ctx.set_timer(Timer::Tell, after);
         }
-        if refused {
-            ctx.set_timer(Timer::Reports, REPORTS_AGAIN);
+    }
+
+    /// Answers the questions for all workers.
+    fn answer_waiting(&mut self) {
+        for reply in self.waiting.take().into_iter().flatten() {
+            reply.send(self.worker_registry.reports());
         }
     }
 
@@ -230,9 +245,20 @@ impl Subsystem for PodWorkerPool {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        let followers = self.deps.report_followers.iter().cloned();
+        self.reports = Teller::new(ctx.incarnation(), followers, WorkerReported);
         for (uid, child) in ctx.children::<PodWorker>() {
             blame::for_pod(&uid, || self.worker_registry.adopt(&uid));
+            self.reports.unread(&uid);
             self.children.insert(uid, child);
+        }
+        // A pod that is not named here has no worker.
+        self.reports.completed();
+        self.reports.begin();
+        self.wake(ctx);
+        if !self.children.is_empty() {
+            self.waiting = Some(Vec::new());
+            ctx.set_timer(Timer::Adopted, ADOPTED_WITHIN);
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
@@ -246,7 +272,11 @@ impl Subsystem for PodWorkerPool {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Ending => self.see_endings(ctx),
-            Timer::Reports => self.resend_reports(ctx),
+            Timer::Tell => {
+                self.reports.due();
+                self.wake(ctx);
+            }
+            Timer::Adopted => self.answer_waiting(),
         }
     }
 
@@ -288,7 +318,7 @@ impl Handler<PodObserved> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
-        let Some(changed) = self.observed.observe(fact) else {
+        let Some(changed) = self.observed.hear(fact.0) else {
             return self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
         };
         let mut is_strange = false;
@@ -344,11 +374,22 @@ impl Handler<ProbeVerdict> for PodWorkerPool {
     }
 }
 
-impl Handler<WorkerReported> for PodWorkerPool {
+impl Handler<PodReported> for PodWorkerPool {
     type Result = ();
 
-    fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
-        if self.worker_registry.report(&fact.uid, &fact.report) {
+    fn handle(&mut self, PodReported { uid, report }: PodReported, ctx: &mut Ctx<Self>) {
+        if !self.worker_registry.has(&uid) {
+            return;
+        }
+        let is_decisive = self.worker_registry.report(&uid, &report);
+        if self.reports.set().get(&uid) != Some(&report) {
+            self.reports.put(&uid, report);
+            self.wake(ctx);
+        }
+        if self.reports.set().unread_uids().next().is_none() {
+            self.answer_waiting();
+        }
+        if is_decisive {
             self.act(ctx);
         }
     }
@@ -390,15 +431,27 @@ impl Handler<ResendPod> for PodWorkerPool {
 impl Handler<ResendReports> for PodWorkerPool {
     type Result = ();
 
-    fn handle(&mut self, _: ResendReports, ctx: &mut Ctx<Self>) {
-        self.resend_reports(ctx);
+    fn handle(&mut self, ask: ResendReports, ctx: &mut Ctx<Self>) {
+        self.reports.asked(ask.receiver);
+        self.wake(ctx);
     }
 }
 
 impl Handler<GetWorkers> for PodWorkerPool {
-    type Result = MessageResult<GetWorkers>;
+    type Result = ReplyLater<Workers>;
 
     fn handle(&mut self, _: GetWorkers, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.worker_registry.reports())
+        let (later, reply) = reply_later();
+        match &mut self.waiting {
+            None => reply.send(self.worker_registry.reports()),
+            Some(waiting) => {
+                waiting.retain(Reply::is_wanted);
+                // One that is dropped asks again.
+                if waiting.len() < WAITING_MAX {
+                    waiting.push(reply);
+                }
+            }
+        }
+        later
     }
 }

@@ -10,7 +10,7 @@ use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
 use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_http::probes::FakeProber;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{RuntimeObserved, SeenPod, WorkerReported, WorkerState};
+use messages::facts::{RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState};
 use messages::image_manager::{EnsureImage, PresentImage};
 use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
@@ -24,6 +24,7 @@ use messages::status_manager::GetPodStatus;
 use messages::volume_manager::{
     MountVolumes, MountedVolumes, PrepareSubpaths, UnmountVolumes, VolumeError, VolumesNotReady,
 };
+use pod_set::Followed;
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use stage::{
@@ -105,7 +106,7 @@ impl Neighbours {
             services: self.services.asked(),
             status: self.status.asked(),
             resend: seat.address(),
-            reports: vec![seat.address(), self.reports.address()],
+            reports: seat.address(),
             events: self.events.address(),
             runtime: fakes.operations.clone(),
             pods: fakes.operations.clone(),
@@ -126,6 +127,7 @@ impl Neighbours {
             worker,
             resend_desired: self.manager.address(),
             resend_observed: self.resend_observed.address(),
+            report_followers: vec![self.reports.address()],
             resend_verdicts: self.verdicts.address(),
             resend_node: Some(self.node.address()),
         }
@@ -137,7 +139,9 @@ impl Neighbours {
 
     /// The newest report of the pod's worker: its state, and whether the pod is released.
     fn report(&self) -> Option<(WorkerState, bool)> {
-        self.reports.last().map(|told| (told.report.state, told.report.released))
+        let mut followed = Followed::default();
+        self.reports.heard().into_iter().for_each(|told| drop(followed.take(told.0)));
+        followed.get(&pod(0).pod_ref.uid).map(|report| (report.state, report.released))
     }
 }
 
@@ -245,6 +249,30 @@ fn a_new_pool_asks_for_all_facts_and_its_workers_live_on() {
 }
 
 #[test]
+fn a_new_pool_knows_of_its_workers_before_they_report() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        near.reports.take();
+        stage.crash::<PodWorkerPool>().await;
+        let workers = tokio::spawn(ask(&actor, GetWorkers, 10 * SECOND));
+        stage.until("the pool to begin anew", || near.manager.count() == 2).await;
+        stage.pass(SECOND).await;
+        assert!(!workers.is_finished(), "the worker has not reported to this pool");
+        let mut followed: Followed<Arc<WorkerReport>> = Followed::default();
+        near.reports.heard().into_iter().for_each(|told| drop(followed.take(told.0)));
+        let [known, other] = [0, 1].map(|number| followed.is_removed(&pod(number).pod_ref.uid));
+        assert_eq!((known, other), (false, true), "it is there, and there is no other");
+        tell_facts(&actor);
+        stage.until("the answer", || workers.is_finished()).await;
+        let workers = workers.await.unwrap().unwrap();
+        assert_eq!(workers.keys().collect::<Vec<_>>(), [&pod(0).pod_ref.uid]);
+    });
+}
+
+#[test]
 fn a_pod_that_no_source_knows_is_counted_and_ended() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
@@ -274,7 +302,8 @@ fn a_new_worker_starts_nothing_twice() {
         stage.until("Pleg to be asked for a look", || near.pleg.count() > touches).await;
         stage.pass(120 * SECOND).await;
         assert_eq!((started(stage), runs(stage)), ((1, 1), true));
-        actor.address().tell(ResendReports).unwrap();
+        near.reports.take();
+        actor.address().tell(ResendReports { receiver: "StatusManager" }).unwrap();
         stage.pass(SECOND).await;
         assert_eq!(near.report(), Some((WorkerState::Syncing, false)));
     });

@@ -10,7 +10,7 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, WorkerReport,
     WorkerReported, WorkerState,
 };
 use messages::node_status::ResendNode;
@@ -85,6 +85,7 @@ pub struct ProbeManager {
     /// The newest facts, also of pods that are not desired yet, or not any more.
     desired: PodSet<Arc<DesiredPod>>,
     observed: Followed<SeenPod>,
+    reports: Followed<Arc<WorkerReport>>,
     ending: BTreeMap<PodUid, WorkerState>,
     /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
     /// or Ready would flap.
@@ -104,6 +105,7 @@ impl ProbeManager {
             pods: BTreeMap::new(),
             desired: PodSet::default(),
             observed: Followed::default(),
+            reports: Followed::default(),
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
@@ -189,6 +191,29 @@ impl ProbeManager {
             self.publish(uid, ctx);
         }
         if self.is_desired(uid) { self.settled(uid, ctx) } else { self.not_desired(uid, ctx) }
+    }
+
+    /// Takes the report of a pod's worker.
+    fn reported(&mut self, uid: &PodUid, report: &WorkerReport, ctx: &mut Ctx<Self>) {
+        let now = self.origin.elapsed();
+        match report.state {
+            // The same pod may come back under its UID: a static pod whose file returns.
+            WorkerState::Syncing => {
+                self.ending.remove(uid);
+                if let Some(probes) = self.pods.get_mut(uid) {
+                    probes.set_terminating(false);
+                    probes.set_starting(&report.starting, now);
+                }
+            }
+            _ if report.released && !self.pods.contains_key(uid) => drop(self.ending.remove(uid)),
+            state => {
+                self.ending.insert(uid.clone(), state);
+                if let Some(probes) = self.pods.get_mut(uid) {
+                    probes.set_terminating(true);
+                }
+            }
+        }
+        if self.is_desired(uid) { self.reschedule(uid, ctx) } else { self.not_desired(uid, ctx) }
     }
 
     /// Whether the runtime holds nothing of the pod, as far as is known.
@@ -455,7 +480,7 @@ impl Subsystem for ProbeManager {
         });
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_reports, ResendReports);
+        ctx.tell_until_taken(&self.deps.resend_reports, ResendReports { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
             ctx.tell_until_taken(node, ResendNode);
         }
@@ -485,6 +510,9 @@ impl Subsystem for ProbeManager {
         self.reconcile(pod, ctx);
         if let Some(seen) = self.observed.now(pod) {
             self.see(pod, &seen.state, ctx);
+        }
+        if let Some(report) = self.reports.get(pod).cloned() {
+            self.reported(pod, &report, ctx);
         }
         if self.desired.is_complete() && self.restored.is_some() {
             self.drop_stale_checkpoints(ctx);
@@ -529,7 +557,7 @@ impl actix::Handler<PodObserved> for ProbeManager {
     type Result = ();
 
     fn handle(&mut self, fact: PodObserved, ctx: &mut Ctx<Self>) {
-        let Some(changed) = self.observed.observe(fact) else {
+        let Some(changed) = self.observed.hear(fact.0) else {
             return self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
         };
         for (uid, seen) in changed {
@@ -541,33 +569,12 @@ impl actix::Handler<PodObserved> for ProbeManager {
 impl actix::Handler<WorkerReported> for ProbeManager {
     type Result = ();
 
-    fn handle(&mut self, fact: WorkerReported, ctx: &mut Ctx<Self>) {
-        let uid = fact.uid;
-        let now = self.origin.elapsed();
-        match fact.report.state {
-            // The same pod may come back under its UID: a static pod whose file returns.
-            WorkerState::Syncing => {
-                self.ending.remove(&uid);
-                if let Some(probes) = self.pods.get_mut(&uid) {
-                    probes.set_terminating(false);
-                    probes.set_starting(&fact.report.starting, now);
-                }
-            }
-            state if fact.report.released && !self.pods.contains_key(&uid) => {
-                tracing::trace!(%uid, ?state, "the pod is gone");
-                self.ending.remove(&uid);
-            }
-            state => {
-                self.ending.insert(uid.clone(), state);
-                if let Some(probes) = self.pods.get_mut(&uid) {
-                    probes.set_terminating(true);
-                }
-            }
-        }
-        if self.is_desired(&uid) {
-            self.reschedule(&uid, ctx);
-        } else {
-            self.not_desired(&uid, ctx);
+    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
+        let Some(changed) = self.reports.hear(update) else {
+            return self.deps.resend_reports.tell_level(ResendReports { receiver: Self::NAME });
+        };
+        for (uid, report) in changed {
+            ctx.for_pod(&uid, |ctx| self.reported(&uid, &report, ctx));
         }
     }
 }

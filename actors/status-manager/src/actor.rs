@@ -19,12 +19,12 @@ use messages::facts::{
 use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::GetWorkers;
+use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
 use pod_set::Followed;
-use supervision::{Address, AskError, AskPort, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
+use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::metrics::StatusMetrics;
@@ -35,8 +35,6 @@ use crate::status_cache::{Change, Heard, PodStatusCache};
 
 /// How long StatusManager waits for a fact before it asks for the fact again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// How long PodWorkerPool may take to answer.
-const WORKERS_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest wait before the checkpoints are read again.
 const RESTORE_BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(200), Duration::from_secs(10));
 /// At most so many asks wait for the checkpoints to be read; more are dropped, and their askers ask again.
@@ -56,8 +54,8 @@ pub struct StatusManagerDeps {
     pub clock: Arc<dyn Clock>,
     /// Asked for the desired pods after a restart.
     pub desired: Address<ResendDesired>,
-    /// Asked for the workers' reports after a restart.
-    pub workers: AskPort<StatusManager, GetWorkers>,
+    /// PodWorkerPool, asked to send the workers' reports again.
+    pub reports: Address<ResendReports>,
     /// Asked for every pod's runtime state after a restart.
     pub observed: Address<ResendObserved>,
     /// Asked to look at a pod that its worker has stopped and of which Pleg has not told yet.
@@ -100,6 +98,7 @@ pub struct StatusManager {
     deps: StatusManagerDeps,
     status_cache: PodStatusCache,
     observed: Followed<SeenPod>,
+    reports: Followed<Arc<WorkerReport>>,
     writes: Writes,
     publisher: Publisher,
     /// Asks for one pod that wait for the checkpoints; `None` once these have been read.
@@ -120,6 +119,7 @@ impl StatusManager {
             status_cache: PodStatusCache::new(deps.host_ips.clone())
                 .telling_ready_to_start(deps.ready_to_start_condition),
             observed: Followed::default(),
+            reports: Followed::default(),
             writes: Writes::default(),
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),
@@ -329,9 +329,22 @@ impl StatusManager {
         self.run(step, ctx);
     }
 
-    fn ask_workers(&self, ctx: &mut Ctx<Self>) {
-        let asked = self.deps.workers.ask(GetWorkers, WORKERS_DEADLINE);
-        ctx.effect("ask workers", None, asked, fill_reports);
+    /// Takes what has changed of pods, and computes their statuses: that of one pod at once.
+    fn heard<V>(
+        &mut self,
+        changed: Vec<(PodUid, V)>,
+        ctx: &mut Ctx<Self>,
+        take: impl Fn(&mut PodStatusCache, &PodUid, V),
+    ) {
+        let is_one = changed.len() == 1;
+        let mut touched = Vec::new();
+        for (uid, value) in changed {
+            ctx.for_pod(&uid, |ctx| {
+                take(&mut self.status_cache, &uid, value);
+                if is_one { self.compute(&uid, ctx) } else { touched.push(uid.clone()) }
+            });
+        }
+        self.compute_soon(touched, ctx);
     }
 
     /// Sets the timer that asks again for facts lost on the way; without missing facts there is no timer.
@@ -342,7 +355,7 @@ impl StatusManager {
         }
     }
 
-    fn ask(&mut self, ctx: &mut Ctx<Self>) {
+    fn ask(&mut self) {
         let missing = self.status_cache.missing();
         // Lost: the next round asks again.
         self.deps.verdicts.tell_level(ResendVerdicts);
@@ -350,7 +363,7 @@ impl StatusManager {
             self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         }
         if missing.reports {
-            self.ask_workers(ctx);
+            self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
         }
         if missing.runtime || !missing.looks.is_empty() {
             self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
@@ -361,18 +374,6 @@ impl StatusManager {
         }
     }
 }
-
-/// Takes the pool's answer for workers that have not reported themselves meanwhile: their own reports are newer.
-fn fill_reports(actor: &mut StatusManager, answer: WorkersAnswer, ctx: &mut Ctx<StatusManager>) {
-    // Without an answer the next round asks again.
-    for (uid, report) in answer.into_iter().flatten() {
-        if blame::for_pod(&uid, || actor.status_cache.report_if_unknown(&uid, report)) {
-            actor.compute_soon(vec![uid], ctx);
-        }
-    }
-}
-
-type WorkersAnswer = Result<BTreeMap<PodUid, Arc<WorkerReport>>, AskError>;
 
 impl Actor for StatusManager {
     type Context = Ctx<Self>;
@@ -385,7 +386,7 @@ impl Subsystem for StatusManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.restore(ctx);
         self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
-        self.ask_workers(ctx);
+        self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
         self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         self.deps.verdicts.tell_level(ResendVerdicts);
         if let Some(node) = &self.deps.node {
@@ -410,7 +411,7 @@ impl Subsystem for StatusManager {
             }
             Timer::Ask => {
                 self.is_asking = false;
-                self.ask(ctx);
+                self.ask();
                 self.ask_later(ctx);
             }
         }
@@ -426,6 +427,11 @@ impl Subsystem for StatusManager {
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
         if let Some(seen) = self.observed.now(pod) {
             self.status_cache.observed(pod, seen.state);
+        }
+        if let Some(report) =
+            self.reports.get(pod).filter(|report| !report.is_over() || self.status_cache.has(pod))
+        {
+            self.status_cache.reported(pod, report.clone());
         }
         self.compute(pod, ctx);
     }
@@ -486,26 +492,22 @@ impl Handler<RuntimeObserved> for StatusManager {
 impl Handler<PodObserved> for StatusManager {
     type Result = ();
     fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
-        let Some(changed) = self.observed.observe(observed) else {
+        let Some(changed) = self.observed.hear(observed.0) else {
             return self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         };
-        let is_one = changed.len() == 1;
-        let mut touched = Vec::new();
-        for (uid, seen) in changed {
-            ctx.for_pod(&uid, |ctx| {
-                self.status_cache.observed(&uid, seen.state);
-                if is_one { self.compute(&uid, ctx) } else { touched.push(uid.clone()) }
-            });
-        }
-        self.compute_soon(touched, ctx);
+        self.heard(changed, ctx, |cache, uid, seen| cache.observed(uid, seen.state));
     }
 }
 
 impl Handler<WorkerReported> for StatusManager {
     type Result = ();
-    fn handle(&mut self, reported: WorkerReported, ctx: &mut Ctx<Self>) {
-        self.status_cache.reported(&reported.uid, reported.report);
-        self.compute(&reported.uid, ctx);
+    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
+        let Some(mut changed) = self.reports.hear(update) else {
+            return self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
+        };
+        // Of a pod that was over before this incarnation there is nothing to tell.
+        changed.retain(|(uid, report)| !report.is_over() || self.status_cache.has(uid));
+        self.heard(changed, ctx, |cache, uid, report| cache.reported(uid, report));
     }
 }
 

@@ -2,7 +2,7 @@
 //!   there that are over here.
 //! Receives: DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
 //!   NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses.
-//! Sends: RecordEvent, ResendDesired, GetWorkers, ResendObserved, ResendVerdicts, ResendNode, PodTouched.
+//! Sends: RecordEvent, ResendDesired, ResendReports, ResendObserved, ResendVerdicts, ResendNode, PodTouched.
 //! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the
 //!   API server has been told (it tells it with the pods).
 //! On crash: asks wait until the checkpoints have been read; Ready and restart counts go on as they were.

@@ -230,14 +230,9 @@ impl PodStatusCache {
         Duration::from_millis(report.map_or(0, |report| report.pulled_ms))
     }
 
-    /// Takes a worker's report out of PodWorkerPool's answer, unless the worker has reported itself. Returns whether it
-    /// was taken.
-    pub fn report_if_unknown(&mut self, uid: &PodUid, report: Arc<WorkerReport>) -> bool {
-        let is_news = self.pods.get(uid).is_none_or(|e| e.facts.report.is_none());
-        if is_news {
-            self.reported(uid, report);
-        }
-        is_news
+    /// Whether anything is known of the pod.
+    pub fn has(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
     }
 
     /// Takes the settled probe verdicts of a pod.

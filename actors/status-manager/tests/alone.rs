@@ -15,7 +15,7 @@ use messages::facts::{DesiredPod, RuntimeObserved, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::GetWorkers;
+use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{GetKnownStatuses, GetPodStatus};
 use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well};
@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Neighbours {
     api: FakeApi,
     manager: Neighbour<ResendDesired>,
-    pool: Neighbour<GetWorkers>,
+    pool: Neighbour<ResendReports>,
     pleg: Neighbour<ResendObserved>,
     touched: Neighbour<PodTouched>,
     probes: Neighbour<ResendVerdicts>,
@@ -42,7 +42,7 @@ impl Neighbours {
         Self {
             api,
             manager: Neighbour::new("PodManager"),
-            pool: Neighbour::answering("PodWorkerPool", |_| BTreeMap::new()),
+            pool: Neighbour::new("PodWorkerPool"),
             pleg: Neighbour::new("Pleg"),
             touched: Neighbour::new("Pleg"),
             probes: Neighbour::new("ProbeManager"),
@@ -62,7 +62,7 @@ impl Neighbours {
             checkpoints: stage.fakes.checkpoints.clone(),
             clock: stage.fakes.clock.clone(),
             desired: self.manager.address(),
-            workers: self.pool.asked(),
+            reports: self.pool.address(),
             observed: self.pleg.address(),
             touched: self.touched.address(),
             verdicts: self.probes.address(),
@@ -185,9 +185,9 @@ fn facts_that_do_not_come_are_asked_for_again() {
         let actor = near.start(stage);
         near.manager.refuse();
         near.pleg.refuse();
-        near.pool.lose_answers();
+        near.pool.refuse();
         stage.pass(SECOND).await;
-        assert_eq!((near.manager.refused().len(), near.pool.count()), (1, 1));
+        assert_eq!((near.manager.refused().len(), near.pool.refused().len()), (1, 1));
         stage.pass(10 * SECOND).await;
         assert_eq!((near.manager.refused().len(), near.pleg.refused().len()), (2, 2), "10 s later");
         near.manager.fall_silent();

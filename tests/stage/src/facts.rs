@@ -168,22 +168,29 @@ pub fn told(seen: impl IntoIterator<Item = SeenPod>) -> PodObserved {
     looks.all()
 }
 
-/// The looks of one Pleg, which begins after all others.
+/// What one writer of a set tells, which begins after all others.
 #[derive(Clone)]
-pub struct Looks(Arc<Mutex<Journal<SeenPod>>>);
+pub struct Writer<V>(Arc<Mutex<Journal<V>>>);
 
-impl Default for Looks {
+/// Pleg's.
+pub type Looks = Writer<SeenPod>;
+/// PodWorkerPool's.
+pub type Reports = Writer<Arc<WorkerReport>>;
+
+impl<V: Clone> Default for Writer<V> {
     fn default() -> Self {
-        static PLEGS: AtomicU64 = AtomicU64::new(1);
-        Self(Arc::new(Mutex::new(Journal::new(PLEGS.fetch_add(1, Ordering::Relaxed)))))
+        static WRITERS: AtomicU64 = AtomicU64::new(1);
+        Self(Arc::new(Mutex::new(Journal::new(WRITERS.fetch_add(1, Ordering::Relaxed)))))
+    }
+}
+
+impl<V> Writer<V> {
+    fn journal(&self) -> MutexGuard<'_, Journal<V>> {
+        self.0.lock().expect("no test panics while it holds the lock")
     }
 }
 
 impl Looks {
-    fn journal(&self) -> MutexGuard<'_, Journal<SeenPod>> {
-        self.0.lock().expect("no test panics while it holds the lock")
-    }
-
     /// The fact of one look.
     pub fn at(&self, seen: SeenPod) -> PodObserved {
         PodObserved(self.journal().put(&seen.state.pod.uid.clone(), seen))
@@ -192,6 +199,19 @@ impl Looks {
     /// Everything that was seen.
     pub fn all(&self) -> PodObserved {
         PodObserved(self.journal().snapshot())
+    }
+}
+
+impl Reports {
+    /// The fact that a pod's worker is in this state; `released` once it has released everything.
+    pub fn of(&self, pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
+        let report = WorkerReport { released, deleted: released, ..report(&pod.pod_ref, state) };
+        WorkerReported(self.journal().put(&pod.pod_ref.uid, Arc::new(report)))
+    }
+
+    /// Every worker's.
+    pub fn all(&self) -> WorkerReported {
+        WorkerReported(self.journal().snapshot())
     }
 }
 
@@ -225,8 +245,9 @@ pub fn report(pod: &PodRef, state: WorkerState) -> WorkerReport {
     }
 }
 
-/// The fact that a pod's worker is in this state; `released` once it has released everything.
+/// The report of a pod's worker, as a pool tells it that has just begun: what earlier ones told of other pods holds.
 pub fn reported(pod: &DesiredPod, state: WorkerState, released: bool) -> WorkerReported {
-    let report = WorkerReport { released, deleted: released, ..report(&pod.pod_ref, state) };
-    WorkerReported { uid: pod.pod_ref.uid.clone(), report: Arc::new(report) }
+    let reports = Reports::default();
+    drop(reports.of(pod, state, released));
+    reports.all()
 }

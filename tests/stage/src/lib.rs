@@ -21,8 +21,8 @@ mod sinks;
 pub use alone::{Stage, alone, ask};
 pub use csi::driver_on;
 pub use facts::{
-    IMAGE, Looks, api_pod, desired, desired_of, desired_pods, desired_so_far, observed, pod, pods, prepare,
-    report, reported, runtime_pod, runtime_well, seen, told, uid,
+    IMAGE, Looks, Reports, api_pod, desired, desired_of, desired_pods, desired_so_far, observed, pod, pods,
+    prepare, report, reported, runtime_pod, runtime_well, seen, told, uid,
 };
 pub use fakes::{Fakes, Ran, START_SECOND};
 pub use neighbour::Neighbour;

@@ -1,24 +1,17 @@
 //! What observers are told of pods.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use messages::PodUid;
 use messages::facts::{PodObserved, SeenPod};
-use messages::pod_set::GonePod;
 use pod_set::Teller;
 use supervision::{Address, Ctx};
 
 use super::{Pleg, Timer};
 
-/// Pods of which the runtime holds nothing any more stay in the set, as such, until there are more of them. A pod that has left the
-/// set is none of the runtime's either: the set is complete by then, and else its observers keep what they know.
-const ABSENT_MAX: usize = 256;
-
 /// The pods as observers are told of them.
 pub(super) struct Told {
     pods: Teller<SeenPod, PodObserved>,
-    /// The pods of which the runtime holds nothing, the oldest first.
-    absent: VecDeque<PodUid>,
     /// The pods of the first whole list that have not been looked at; `None` before that list.
     baseline: Option<BTreeSet<PodUid>>,
 }
@@ -26,7 +19,7 @@ pub(super) struct Told {
 impl Told {
     pub(super) fn new(incarnation: u64, observers: &[Address<PodObserved>]) -> Self {
         let pods = Teller::new(incarnation, observers.iter().cloned(), PodObserved);
-        Self { pods, absent: VecDeque::new(), baseline: None }
+        Self { pods, baseline: None }
     }
 
     /// The pods of which the runtime holds something.
@@ -41,21 +34,11 @@ impl Told {
 
     /// Takes what a look has found.
     pub(super) fn seen(&mut self, uid: &PodUid, mut seen: SeenPod) {
-        let is_absent = seen.state.is_absent();
         let known = self.pods.set().get(uid);
         // A later look answers what earlier ones were asked for.
         seen.touch = known.map_or(0, |known| known.touch).max(seen.touch);
         if known != Some(&seen) {
-            self.pods.put(uid, seen);
-        }
-        self.absent.retain(|one| one != uid);
-        if is_absent {
-            self.absent.push_back(uid.clone());
-            if self.absent.len() > ABSENT_MAX
-                && let Some(oldest) = self.absent.pop_front()
-            {
-                self.pods.remove(&oldest, GonePod::default());
-            }
+            if seen.state.is_absent() { self.pods.put_last(uid, seen) } else { self.pods.put(uid, seen) }
         }
         self.looked(uid);
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use messages::facts::{WorkerReport, WorkerReported};
-use supervision::{Address, Ctx};
+use messages::facts::WorkerReport;
+use messages::pod_worker::PodReported;
+use supervision::Ctx;
 use tokio::time::Instant;
 
 use super::{PodWorker, Timer};
@@ -22,7 +23,7 @@ const COMPLAIN_AFTER: Duration = Duration::from_secs(120);
 const NETWORK_EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl PodWorker {
-    /// Tells the followers the report if it is new.
+    /// Tells the pool the report if it is new.
     pub(super) fn tell_report(&mut self, ctx: &mut Ctx<Self>) {
         let Some(pod) = self.pod.clone() else { return };
         let report = WorkerReport {
@@ -42,15 +43,8 @@ impl PodWorker {
         }
         let report = Arc::new(report);
         self.report = Some(report.clone());
-        let reported = WorkerReported { uid: self.uid.clone(), report };
-        let refused = |address: &Address<WorkerReported>| address.tell(reported.clone()).is_err();
-        let (pool, others) = self.deps.reports.split_at(1);
-        let heard_by_others = others.iter().filter(|address| refused(address)).count() == 0;
-        // The pool ends a worker with its last report, so all others have it first.
-        let is_last = reported.report.released && reported.report.deleted;
-        let goes_to_pool = heard_by_others || !is_last;
-        // Every follower is told again: with the worker's next step, or a second from now.
-        self.report_refused = !heard_by_others || (goes_to_pool && pool.iter().any(refused));
+        // A refused report is told again: with the worker's next step, or a second from now.
+        self.report_refused = self.deps.reports.tell(PodReported { uid: self.uid.clone(), report }).is_err();
         if self.report_refused {
             ctx.set_timer(Timer::Report, REPORT_AGAIN);
         }

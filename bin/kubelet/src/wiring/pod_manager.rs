@@ -28,6 +28,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
         status_observer: actors.status.address(),
         sources: actors.sources.address(),
         workers: actors.pool.asked(),
+        reports: actors.pool.address(),
         statuses: actors.status.asked(),
         held_pods: actors.pleg.asked(),
         observed: actors.pleg.address(),

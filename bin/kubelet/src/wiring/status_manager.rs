@@ -16,7 +16,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<StatusManager>) -> promethe
         checkpoints: bridge.checkpoints.for_owner(messages::status_manager::RECEIVER),
         clock: bridge.clock.clone(),
         desired: actors.manager.address(),
-        workers: actors.pool.asked(),
+        reports: actors.pool.address(),
         observed: actors.pleg.address(),
         touched: actors.pleg.address(),
         verdicts: actors.probes.address(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, desired, pods, reported, wait};
+use bench::alone::{Count, Reports, Stage, Subject, desired, pods, wait};
 use bridge_node::stats::FakeStats;
 use eviction_manager::{
     Backends, EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds,
@@ -17,6 +17,7 @@ use supervision::{Address, AskPort, Place, Supervised, Tree, Vitality};
 struct Alone {
     tree: Tree,
     actor: Supervised<EvictionManager>,
+    reports: Reports,
     pods: usize,
 }
 
@@ -44,6 +45,8 @@ impl Subject for Alone {
         let (facts, reports): (Address<DesiredPodsChanged>, Address<WorkerReported>) =
             (seat.address(), seat.address());
         let sinks = Count::default();
+        let writer = Reports::default();
+        let all = writer.clone();
         let deps = EvictionManagerDeps {
             config: Arc::new(config()),
             backends: Backends {
@@ -61,24 +64,24 @@ impl Subject for Alone {
                 facts.tell(desired(count)).expect("there is room");
             }),
             pool: Address::sink("PodWorkerPool", move |_: ResendReports| {
-                for pod in pods(count) {
-                    reports.tell(reported(pod, WorkerState::Syncing, false)).expect("there is room");
-                }
+                pods(count).iter().for_each(|pod| drop(all.of(pod, WorkerState::Syncing, false)));
+                reports.tell(all.all()).expect("there is room");
             }),
             events: sinks.sink(),
             annotated: sinks.sink(),
             metrics: EvictionMetrics::new().expect("metrics are defined once"),
         };
         let actor = seat.start(&Place::Here, move || EvictionManager::new(deps.clone()));
-        let alone = Self { tree: stage.tree.clone(), actor, pods: count };
+        let alone = Self { tree: stage.tree.clone(), actor, reports: writer, pods: count };
         wait("the first measurement", async || alone.whole().await).await;
         alone
     }
 
-    async fn round(&self, _: u64) -> u64 {
+    async fn round(&self, round: u64) -> u64 {
+        let state = if round.is_multiple_of(2) { WorkerState::Syncing } else { WorkerState::Terminating };
         let reports = self.actor.address::<WorkerReported>();
         for pod in pods(self.pods) {
-            reports.tell(reported(pod, WorkerState::Syncing, false)).expect("there is room");
+            reports.tell(self.reports.of(pod, state, false)).expect("there is room");
         }
         wait("an empty mailbox", async || {
             let actors = self.tree.snapshot().await.actors;

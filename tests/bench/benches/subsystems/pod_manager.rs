@@ -51,6 +51,7 @@ impl Subject for Alone {
                 source.tell(changed(count, 0)).expect("there is room");
             }),
             workers: AskPort::answering("PodWorkerPool", |_| Some(Default::default())),
+            reports: sinks.sink(),
             statuses: AskPort::answering("StatusManager", |_| Some(Default::default())),
             held_pods: AskPort::answering("Pleg", |_| Some(Default::default())),
             observed: sinks.sink(),

@@ -64,7 +64,7 @@ impl Subject for Alone {
                 remove_cgroup: AskPort::answering("ResourceManager", |_| None),
                 status: AskPort::answering("StatusManager", |_| Some(None)),
                 resend: seat.address::<ResendPod>(),
-                reports: vec![seat.address(), sinks.sink(), sinks.sink(), sinks.sink(), sinks.sink()],
+                reports: seat.address(),
                 events: sinks.sink(),
                 runtime: stage.operations.clone(),
                 pods: stage.operations.clone(),
@@ -86,6 +86,7 @@ impl Subject for Alone {
                 pods(count).iter().for_each(|pod| drop(all.at(running(pod, 1))));
                 again.tell(all.all()).expect("there is room");
             }),
+            report_followers: vec![sinks.sink(), sinks.sink(), sinks.sink(), sinks.sink()],
             resend_verdicts: sinks.sink(),
             resend_node: None,
         };

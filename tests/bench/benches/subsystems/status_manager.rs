@@ -9,7 +9,7 @@ use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::status_manager::{GetPodStatus, GetPodStatuses};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
-use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
+use supervision::{Address, Outside, Place, Supervised, Vitality};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -50,7 +50,7 @@ impl Subject for Alone {
             desired: Address::sink("PodManager", move |_: ResendDesired| {
                 facts.tell(desired(count)).expect("there is room");
             }),
-            workers: AskPort::answering("PodWorkerPool", |_| Some(Default::default())),
+            reports: sinks.sink(),
             observed: Address::sink("Pleg", move |_: ResendObserved| {
                 runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
                 pods(count).iter().for_each(|pod| drop(all.at(seen(pod, 1))));

@@ -8,9 +8,7 @@ mod stage;
 use std::time::{Duration, Instant};
 
 pub use self::stage::{Count, Stage};
-pub use ::stage::{
-    IMAGE, Looks, desired, desired_pods, pods, reported, runtime_pod, runtime_well, seen, uid,
-};
+pub use ::stage::{IMAGE, Looks, Reports, desired, desired_pods, pods, runtime_pod, runtime_well, seen, uid};
 
 use floor::Floor;
 use report::{Figures, Report};
