@@ -230,6 +230,65 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
     });
 }
 
+/// One actor panics at every step on behalf of four pods, four times each, from its restart on.
+fn poison_several(actor: &str) {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(16).with_api();
+        let api = world.api.clone().expect("it has one");
+        let names = ["bad1", "bad2", "bad3", "bad4", "good"];
+        for name in names {
+            api.put(&pod(name, "serve"));
+        }
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("all pods", || names.iter().all(|name| is_ready(&status(&api, name)))).await;
+        let condition = |kind: &str| {
+            let status = api.get::<Node>(None, NODE).and_then(|node| node.status).unwrap_or_default();
+            status.conditions.into_iter().flatten().find(|one| one.type_ == kind && one.status == "True")
+        };
+        for name in &names[..4] {
+            let fault = Fault::PoisonPod { pod: uid(&api, name), times: 4 };
+            node.tree.inject(actor, fault).expect("it is in the tree");
+        }
+        node.tree.kill(actor).expect("it is in the tree");
+        until("the condition", || condition("KubeletDegraded").is_some()).await;
+        let told = condition("KubeletDegraded").expect("it is there");
+        assert_eq!(told.reason.as_deref(), Some("PodsLeftAlone"));
+        let message = told.message.unwrap_or_default();
+        let (place, why) = message.split_once(": it ").expect("actor and place, and why");
+        assert!(place.starts_with(&format!("{actor} at actors/supervision/src/blame.rs:")), "{message}");
+        assert_eq!(why, "panics for several pods, which are left alone");
+        let event = format!("{place}: it {why}");
+        let events = node.events().await;
+        assert!(events.iter().any(|one| *one.message == event), "{events:?}");
+        assert!(condition("Ready").is_some(), "the others go on");
+        api.put(&pod("new", "serve"));
+        until("another pod", || is_ready(&status(&api, "new"))).await;
+        node.tree.kill("NodeStatus").expect("it is in the tree");
+        // Each of them is let in for a moment and panics again; the condition holds all the while.
+        let mut last = std::collections::BTreeSet::new();
+        while let Some(held) = condition("KubeletDegraded") {
+            last.insert((held.message, held.last_transition_time.map(|time| time.0)));
+            sandbox.pass(Duration::from_millis(500)).await;
+        }
+        assert_eq!(last.len(), 1, "{last:?}");
+        for name in names {
+            until("the end of the quarantines", || quarantined(&status(&api, name)).is_empty()).await;
+        }
+        sandbox.pass(Duration::from_secs(600)).await;
+        assert!(condition("KubeletDegraded").is_none(), "it was the end");
+        assert_eq!(sandbox_report(&node, actor).await.state, State::Running);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn g18_a_panic_for_several_pods_at_one_place_is_told_on_the_node_until_it_is_over() {
+    for actor in ["ProbeManager", "VolumeManager"] {
+        poison_several(actor);
+    }
+}
+
 /// Gives the pod labels that no pod can have.
 fn spoil(api: &FakeApi, name: &str) {
     api.spoil::<Pod>(NS, name, &json!({ "metadata": { "labels": { "number": 1 } } }));
