@@ -108,7 +108,8 @@ impl PodManager {
     /// heard.
     pub(super) fn publish(&mut self, outcome: Outcome, ctx: &mut Ctx<Self>) {
         let mut updates = Vec::new();
-        let unread: BTreeSet<PodUid> = self.sources.unread().cloned().collect();
+        // Of a pod that is left alone nothing may follow from its absence either.
+        let unread: BTreeSet<PodUid> = self.sources.unread().chain(&outcome.left_alone).cloned().collect();
         let told = self.told.pods().map(|(uid, _)| uid).chain(self.told.pods.unread_uids());
         let told: Vec<PodUid> = told.cloned().collect();
         let gone = told.into_iter().filter(|uid| !outcome.pods.contains_key(uid) && !unread.contains(uid));
@@ -116,16 +117,19 @@ impl PodManager {
         let superseded = outcome.superseded.iter().cloned();
         let absent: BTreeSet<PodUid> = gone.chain(unsuperseded).chain(superseded).collect();
         for uid in absent.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
-            let _named = blame::name(uid);
             let superseded = outcome.superseded.contains(uid);
-            updates.push(self.told.remove(uid, GonePod { superseded, ..self.gone(uid) }));
+            let gone = |actor: &mut Self| actor.told.remove(uid, GonePod { superseded, ..actor.gone(uid) });
+            updates.extend(blame::step(uid, || gone(self)));
         }
         for uid in unread.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
-            updates.push(blame::for_pod(uid, || self.told.unread(uid)));
+            updates.push(self.told.unread(uid));
         }
         for (uid, desired) in outcome.pods {
-            let _named = blame::name(&uid);
-            updates.push(self.told.put(desired));
+            let update = blame::step(&uid, || self.told.put(desired));
+            let is_told = update.is_some() || self.told.get(&uid).is_some();
+            updates.push(
+                update.unwrap_or_else(|| if is_told { Updates::default() } else { self.told.unread(&uid) }),
+            );
         }
         self.told.superseded = outcome.superseded;
         let is_first = !std::mem::replace(&mut self.told.has_decided, true);

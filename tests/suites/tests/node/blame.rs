@@ -130,7 +130,8 @@ fn g12_a_pod_that_any_actor_stumbles_over_is_blamed_and_left_alone_and_nobody_el
         "LogManager",
     ] {
         let met = poison(actor, actor);
-        assert_eq!(met.len(), 4, "{actor} crashed at {met:?}");
+        // After the third one a step of a loop is left out.
+        assert!((3..=4).contains(&met.len()), "{actor} crashed at {met:?}");
     }
 }
 
@@ -150,6 +151,43 @@ fn g12_loops_over_all_pods_name_the_pod() {
     ] {
         let met = poison(actor, restarts);
         assert!(met.iter().any(|handling| handling == message), "{actor} crashed at {met:?}");
+    }
+}
+
+#[test]
+fn g11_a_loop_over_all_pods_gets_past_one_that_goes_on_panicking() {
+    for actor in ["PodSources", "PodManager", "StatusManager"] {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (world, api) = clustered(17);
+            for name in ["bad", "good"] {
+                api.put(&busy(name));
+            }
+            let node = FakeNode::start(sandbox, &world, &settings());
+            until("both pods", || ["bad", "good"].iter().all(|name| is_ready(&status(&api, name)))).await;
+            let fault = Fault::PoisonPod { pod: uid(&api, "bad"), times: 50 };
+            node.tree.inject(actor, fault).expect("it is in the tree");
+            node.tree.kill(actor).expect("it is in the tree");
+            sandbox.pass(Duration::from_secs(5)).await;
+            // A new incarnation reads everything again.
+            for restarts in 0..3 {
+                node.tree.kill(actor).expect("it is in the tree");
+                let name = format!("new{restarts}");
+                api.put(&busy(&name));
+                until("another pod", || is_ready(&status(&api, &name))).await;
+            }
+            sandbox.pass(Duration::from_secs(100)).await;
+            let report = sandbox_report(&node, actor).await;
+            assert_eq!(report.state, State::Running, "{actor}: {:?}", report.last_crash);
+            let stopped = world.runtime.counts().get(&Rpc::StopContainer).copied().unwrap_or(0);
+            assert_eq!((stopped, world.runtime.sandboxes().len()), (0, 5), "{actor}: no pod was touched");
+            let names = ["good", "new0", "new1", "new2"];
+            for name in names {
+                api.delete::<Pod>(NS, name, None);
+            }
+            until("their end", || names.iter().all(|name| api.get::<Pod>(NS, name).is_none())).await;
+            node.stop().await;
+        });
     }
 }
 
@@ -284,7 +322,7 @@ fn poison_several(actor: &str) {
 
 #[test]
 fn g18_a_panic_for_several_pods_at_one_place_is_told_on_the_node_until_it_is_over() {
-    for actor in ["ProbeManager", "VolumeManager"] {
+    for actor in ["ProbeManager", "VolumeManager", "PodManager", "StatusManager"] {
         poison_several(actor);
     }
 }
