@@ -13,11 +13,9 @@ use std::sync::Arc;
 use bridge_pace::panics as places;
 use messages::PodUid;
 
-use crate::cell::Cell;
-
 thread_local! {
     // The actor that this thread polls.
-    static POLLED: RefCell<Option<Arc<Cell>>> = const { RefCell::new(None) };
+    static POLLED: RefCell<Option<Arc<dyn Polled>>> = const { RefCell::new(None) };
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
     // The pod of the panic that this thread unwinds from; its place is noted where the bridge knows of it, too.
     static NOTED: RefCell<Option<PodUid>> = const { RefCell::new(None) };
@@ -36,16 +34,22 @@ pub fn step<T>(pod: &PodUid, step: impl FnOnce() -> T) -> Option<T> {
         Ok(value) => return Some(value),
         Err(panic) => panic,
     };
-    let actor = POLLED.with(|polled| polled.borrow().clone()).filter(|actor| actor.is_quarantined(pod));
-    let Some(actor) = actor else { resume_unwind(panic) };
+    if !POLLED.with(|polled| polled.borrow().as_ref().is_some_and(|actor| actor.has_quarantined(pod))) {
+        resume_unwind(panic);
+    }
     let place = places::take().unwrap_or_default();
     take_noted();
-    tracing::error!(actor = actor.name, %pod, place, "A step for a pod in quarantine panicked and is left out");
+    tracing::error!(%pod, place, "A step for a pod in quarantine panicked and is left out");
     None
 }
 
+/// An actor that a thread polls.
+pub(crate) trait Polled {
+    fn has_quarantined(&self, pod: &PodUid) -> bool;
+}
+
 /// Notes which actor this thread polls from now on.
-pub(crate) fn polls(actor: Option<Arc<Cell>>) {
+pub(crate) fn polls(actor: Option<Arc<dyn Polled>>) {
     POLLED.with(|polled| *polled.borrow_mut() = actor);
 }
 
