@@ -137,12 +137,12 @@ impl PodStatusCache {
             Taken::All(_) => self.desired.uids().chain(self.pods.keys()).cloned().collect(),
             Taken::Missed => return Heard::Missed,
         };
-        let is_news = |uid: &PodUid| blame::for_pod(uid, || self.note_desired(uid));
+        let is_news = |uid: &PodUid| blame::step(uid, || self.note_desired(uid)).unwrap_or_default();
         Heard::Compute(touched.into_iter().filter(is_news).collect())
     }
 
     /// Takes over whether the pod is desired, and how. Whether its status is to be computed.
-    fn note_desired(&mut self, uid: &PodUid) -> bool {
+    pub fn note_desired(&mut self, uid: &PodUid) -> bool {
         let is_news = if let Some(pod) = self.desired.get(uid) {
             let entry = self.pods.entry(uid.clone()).or_default();
             let known = entry.facts.desired.as_ref();
@@ -168,14 +168,14 @@ impl PodStatusCache {
         let before = std::mem::replace(&mut self.mirrored, now);
         let mut touched = Vec::new();
         for uid in before.union(&self.mirrored) {
-            let _named = blame::name(uid);
             let mirror = mirrors.get(uid);
             // Of a pod that is forgotten there is nothing to take away.
             if mirror.is_none() && !self.pods.contains_key(uid) {
                 continue;
             }
             let entry = self.pods.entry(uid.clone()).or_default();
-            if entry.mirror.as_ref() != mirror {
+            let is_same = blame::step(uid, || entry.mirror.as_ref() == mirror).unwrap_or_default();
+            if !is_same {
                 entry.mirror = mirror.cloned();
                 touched.push(uid.clone());
             }
