@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{PodRef, delivery, receives};
+use crate::{PodRef, PodUid, delivery, receives};
 
 /// Severity of an event, as Kubernetes defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,6 +46,16 @@ pub enum EventObject {
     },
 }
 
+impl EventObject {
+    /// The pod that the event is about.
+    pub fn pod_uid(&self) -> Option<&PodUid> {
+        match self {
+            Self::Pod { pod, .. } => Some(&pod.uid),
+            Self::Node | Self::Claim { .. } | Self::Manifest { .. } => None,
+        }
+    }
+}
+
 /// Records an event for people to read. Sent by many actors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordEvent {
@@ -58,7 +68,7 @@ pub struct RecordEvent {
     /// The event's message, for people.
     pub message: Arc<str>,
 }
-delivery!(RecordEvent => (): Command, DropOldest);
+delivery!(RecordEvent => (): Command, DropOldest, pod = |m| m.object.pod_uid());
 
 /// Records an event with annotations, which are for machines to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +78,7 @@ pub struct RecordAnnotatedEvent {
     /// Its `metadata.annotations`.
     pub annotations: Arc<BTreeMap<String, String>>,
 }
-delivery!(RecordAnnotatedEvent => (): Command, DropOldest);
+delivery!(RecordAnnotatedEvent => (): Command, DropOldest, pod = |m| m.event.object.pod_uid());
 
 /// An event as EventRecorder keeps it and NodeApi shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::facts::{
     CsiDriversObserved, NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved,
 };
@@ -12,14 +14,26 @@ use crate::{delivery, receives};
 pub struct ResendNode;
 delivery!(ResendNode => (): Command, LatestPerKey);
 
-/// Supervision leaves a subsystem stopped after too many crashes, or starts it again: NodeStatus shows this as a
-/// condition of the Node.
+/// In which way a subsystem does less than it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Degradation {
+    /// It is stopped after too many crashes, or many of its workers are.
+    Dormant,
+    /// It runs, and leaves several pods alone for which it fails at one place.
+    PodsLeftAlone,
+}
+
+/// Supervision leaves a subsystem stopped after too many crashes, or several pods alone for one cause, or does so no longer:
+/// NodeStatus shows this as a condition of the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemReported {
-    /// The subsystem's name in the supervision tree.
+    /// The subsystem's name in the supervision tree; for pods that are left alone, with the place.
     pub subsystem: Arc<str>,
-    /// Why the subsystem does not run; `None` when it runs.
-    pub dormant: Option<Arc<str>>,
+    /// What this is about.
+    pub degradation: Degradation,
+    /// Why it is so; `None` when it is so no longer.
+    pub why: Option<Arc<str>>,
 }
 delivery!(SubsystemReported => (): Command, LatestPerKey, key = |m| crate::Key::Name(m.subsystem.clone()));
 

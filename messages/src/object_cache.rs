@@ -13,30 +13,36 @@ use crate::{PodRef, PodUid, delivery, receives};
 /// Asks for a secret as it is now. ObjectCache reads it from a watch that lasts while pods need the secret.
 #[derive(Clone, Debug)]
 pub struct GetSecret {
+    /// The pod that needs it.
+    pub pod: PodUid,
     /// The pod's namespace.
     pub namespace: Arc<str>,
     /// The secret's name.
     pub name: Arc<str>,
 }
-delivery!(GetSecret => Result<Arc<Secret>, ObjectError>: Query, Wait);
+delivery!(GetSecret => Result<Arc<Secret>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
 
 /// Asks for a config map as it is now. ObjectCache reads it from a watch that lasts while pods need the config map.
 #[derive(Clone, Debug)]
 pub struct GetConfigMap {
+    /// The pod that needs it.
+    pub pod: PodUid,
     /// The pod's namespace.
     pub namespace: Arc<str>,
     /// The config map's name.
     pub name: Arc<str>,
 }
-delivery!(GetConfigMap => Result<Arc<ConfigMap>, ObjectError>: Query, Wait);
+delivery!(GetConfigMap => Result<Arc<ConfigMap>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
 
 /// Asks for a runtime class as it is now: it names the runtime's handler that is to run a pod.
 #[derive(Clone, Debug)]
 pub struct GetRuntimeClass {
+    /// The pod that names it.
+    pub pod: PodUid,
     /// The runtime class' name.
     pub name: Arc<str>,
 }
-delivery!(GetRuntimeClass => Result<Arc<RuntimeClass>, ObjectError>: Query, Wait);
+delivery!(GetRuntimeClass => Result<Arc<RuntimeClass>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
 
 /// Asks for a token of the pod's service account, bound to the pod and with enough of its lifetime left.
 #[derive(Clone, Debug)]

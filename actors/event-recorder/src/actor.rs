@@ -96,7 +96,7 @@ impl EventRecorder {
     fn send(&mut self, ctx: &mut Ctx<Self>) {
         let (Some(post), Some(outbox)) = (&self.deps.post, &mut self.outbox) else { return };
         if let Some(next) = outbox.next() {
-            ctx.effect("send", None, send(post.api.clone(), next), Self::sent);
+            ctx.effect("send", next.pod.clone(), send(post.api.clone(), next), Self::sent);
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordedEvent};
 use serde_json::{Value, json};
 
@@ -30,6 +31,8 @@ pub(crate) struct EventWrite {
     pub(crate) event: Box<Event>,
     /// The patch for an event that the server has already; `None` to create it.
     pub(crate) change: Option<Value>,
+    /// The pod that it is about.
+    pub(crate) pod: Option<PodUid>,
 }
 
 /// The result of posting.
@@ -171,6 +174,7 @@ impl Outbox {
         let count = i32::try_from(event.count).unwrap_or(i32::MAX);
         let change =
             name.exists.then(|| json!({ "count": count, "lastTimestamp": last, "message": &*event.message }));
+        let pod = event.object.pod_uid().cloned();
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.name.clone()),
@@ -196,7 +200,7 @@ impl Outbox {
             reporting_instance: Some(self.node.clone()),
             ..Event::default()
         };
-        Some(EventWrite { event: Box::new(event), change })
+        Some(EventWrite { event: Box::new(event), change, pod })
     }
 }
 
@@ -288,7 +292,7 @@ mod tests {
     fn an_event_is_created_and_then_counted_up() {
         let (mut outbox, mut correlator) = outbox();
         put(&mut outbox, &mut correlator, pod("p"), "m");
-        let EventWrite { event, change } = outbox.next().unwrap();
+        let EventWrite { event, change, .. } = outbox.next().unwrap();
         assert_eq!(change, None);
         assert_eq!(
             (event.metadata.name.as_deref(), event.metadata.namespace.as_deref()),
@@ -300,7 +304,7 @@ mod tests {
         put(&mut outbox, &mut correlator, pod("p"), "m");
         assert_eq!(outbox.next(), None, "one is under way");
         assert_eq!(outbox.done(Sent::Taken), None);
-        let EventWrite { event, change } = outbox.next().unwrap();
+        let EventWrite { event, change, .. } = outbox.next().unwrap();
         assert_eq!(event.metadata.name.as_deref(), Some("p.1"));
         let at = "1970-01-01T00:00:00Z";
         assert_eq!(change, Some(json!({ "count": 3, "lastTimestamp": at, "message": "m" })));

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::Io;
-use bridge_kube::fake::{FakeApi, Fault, On, Verb};
+use bridge_kube::fake::{FakeApi, Fault as ApiFault, On, Verb};
 use event_recorder::{EventMetrics, EventRecorder, EventRecorderDeps, EventSink};
 use k8s_openapi::api::core::v1::Event;
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordEvent};
+use messages::supervision::Fault;
 use stage::{Stage, alone, ask, pod};
 use supervision::Supervised;
 
@@ -81,7 +82,7 @@ fn a_new_incarnation_begins_empty_and_repeats_nothing() {
 fn an_event_that_the_server_refuses_holds_up_no_other() {
     alone(async |stage| {
         let (actor, api) = start(stage);
-        api.fault(On::call(Verb::Create, "events"), 1, Fault::code(422));
+        api.fault(On::call(Verb::Create, "events"), 1, ApiFault::code(422));
         record(&actor, "Refused");
         record(&actor, "Taken");
         stage.until("the other event", || posted(&api) == [("Taken".to_owned(), 1)]).await;
@@ -95,7 +96,7 @@ fn an_event_that_the_server_refuses_holds_up_no_other() {
 fn a_server_in_trouble_for_a_minute_gets_every_event_in_order() {
     alone(async |stage| {
         let (actor, api) = start(stage);
-        api.fault(On::call(Verb::Create, "events"), 6, Fault::code(500));
+        api.fault(On::call(Verb::Create, "events"), 6, ApiFault::code(500));
         record(&actor, "First");
         record(&actor, "Second");
         stage.pass(SECOND).await;
@@ -107,5 +108,35 @@ fn a_server_in_trouble_for_a_minute_gets_every_event_in_order() {
         let tried: Vec<_> = creates.map(|call| call.body["reason"].as_str().unwrap().to_owned()).collect();
         assert_eq!(tried.iter().filter(|reason| *reason == "First").count(), 7);
         assert_eq!(tried.last().unwrap(), "Second", "after the first one");
+    });
+}
+
+#[test]
+fn a_pod_whose_events_panic_is_left_alone_and_no_other() {
+    alone(async |stage| {
+        let (actor, api) = start(stage);
+        let bad = pod(0).pod_ref.uid.clone();
+        stage.inject::<EventRecorder>(Fault::PoisonPod { pod: bad.clone(), times: 3 });
+        while !stage.actor::<EventRecorder>().await.quarantined.contains_key(&bad) {
+            record(&actor, "Bad");
+            stage.pass(Duration::from_millis(500)).await;
+        }
+        let good = RecordEvent {
+            object: EventObject::Pod { pod: pod(1).pod_ref.clone(), field_path: Arc::from("") },
+            event_type: EventType::Normal,
+            reason: Arc::from("Good"),
+            message: Arc::from("of another pod"),
+        };
+        actor.address().tell(good).unwrap();
+        record(&actor, "Held");
+        stage.until("the other pod's event", || posted(&api) == [("Good".to_owned(), 1)]).await;
+        stage.until("the end of the quarantine", || posted(&api).len() == 2).await;
+        assert!(posted(&api).contains(&("Held".to_owned(), 1)), "the latest is kept for the pod");
+        // A post that panics is its pod's, too.
+        stage.inject::<EventRecorder>(Fault::PanicOn { message: "send".to_owned(), nth: 1 });
+        record(&actor, "Later");
+        stage.until_incarnation::<EventRecorder>(5).await;
+        let crash = stage.actor::<EventRecorder>().await.last_crash.unwrap();
+        assert_eq!((crash.handling.as_str(), crash.pod), ("send", Some(bad)));
     });
 }

@@ -16,7 +16,9 @@ use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
-use supervision::{Address, AskPort, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, reply_later};
+use supervision::{
+    Address, AskPort, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later,
+};
 use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
@@ -372,6 +374,7 @@ impl ImageManager {
     /// Answers every asker that waited for the pull.
     fn answer_all(&mut self, key: &PullKey, pulled: &Pulled) {
         for asker in self.pulls.finished(key) {
+            let _named = blame::name(&asker.ask.pod.uid.clone());
             self.answer(asker, pulled);
         }
         self.backoffs.forget_stale(self.now());
@@ -461,8 +464,8 @@ impl actix::Handler<EnsureImage> for ImageManager {
             Ok(image) if asker.ask.pull_secrets.is_empty() => self.look(asker, image, ctx),
             Ok(image) => {
                 let EnsureImage { pod, pull_secrets, .. } = &asker.ask;
-                let (uid, namespace, names) = (pod.uid.clone(), pod.namespace.clone(), pull_secrets.clone());
-                let read = execute::read_secrets(self.deps.secrets.clone(), namespace, names);
+                let (uid, names) = (pod.uid.clone(), pull_secrets.clone());
+                let read = execute::read_secrets(self.deps.secrets.clone(), pod.clone(), names);
                 ctx.effect("read secrets", Some(uid), read, move |actor, read, ctx| {
                     actor.secrets_read(asker, image, read, ctx);
                 });

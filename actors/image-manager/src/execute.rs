@@ -18,6 +18,7 @@ use bridge_text::image;
 use futures::future::join_all;
 use messages::image_manager::PresentImage;
 use messages::object_cache::GetSecret;
+use messages::{PodRef, PodUid};
 use pod_rules::errors::aggregate;
 use supervision::AskPort;
 use tokio::time::Instant;
@@ -162,12 +163,12 @@ pub struct SecretsRead {
 /// Reads the secrets that a pod names for its pulls.
 pub async fn read_secrets(
     secrets: AskPort<ImageManager, GetSecret>,
-    namespace: Arc<str>,
+    pod: PodRef,
     names: Arc<[Arc<str>]>,
 ) -> SecretsRead {
     let mut read = SecretsRead { keyring: Ok(Keyring::default()), missing: Vec::new() };
     let answers = names.iter().map(|name| {
-        let ask = GetSecret { namespace: namespace.clone(), name: name.clone() };
+        let ask = GetSecret { pod: pod.uid.clone(), namespace: pod.namespace.clone(), name: name.clone() };
         secrets.ask(ask, SECRET_DEADLINE)
     });
     for (name, answer) in names.iter().zip(join_all(answers).await) {
@@ -183,7 +184,7 @@ pub async fn read_secrets(
             Ok(Err(error)) => error.message,
             Err(error) => error.to_string(),
         };
-        tracing::warn!(problem, %namespace, %name, "A secret for pulls cannot be had");
+        tracing::warn!(problem, %pod, %name, "A secret for pulls cannot be had");
         read.missing.push(name.to_string());
     }
     read
@@ -198,6 +199,8 @@ pub struct PullTask {
     pub spelled: Arc<str>,
     /// The credentials of the pods that share the pull.
     pub credentials: Arc<[Credential]>,
+    /// The first asker's pod: on its behalf the pull is made.
+    pub pod: PodUid,
     /// The annotations of the first asker's pod.
     pub annotations: Arc<BTreeMap<String, String>>,
     /// The sandbox configuration of the first asker's pod, as protobuf; may be empty.

@@ -13,6 +13,7 @@ use messages::PodUid;
 use messages::event_recorder::RecordEvent;
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage, PullPolicy};
 use messages::object_cache::GetSecret;
+use messages::supervision::Fault;
 use stage::{IMAGE, Neighbour, Stage, alone, pod};
 use supervision::{AskError, Supervised};
 
@@ -246,5 +247,30 @@ fn a_namespace_with_all_places_makes_room_for_one_that_waits() {
             asker.await.unwrap().unwrap().unwrap();
         }
         assert_eq!(pulls(stage), 5, "one gave way and was pulled again");
+    });
+}
+
+#[test]
+fn a_panic_at_the_end_of_a_pull_counts_against_a_pod_that_waits_for_it() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        publish(stage, ABSENT, 5 * SECOND);
+        // The pull is the first asker's, and each is answered on its own behalf.
+        for (poisoned, incarnation) in [("first", 2), ("second", 3)] {
+            let image = format!("understudy.dev/absent:{incarnation}");
+            publish(stage, &image, 5 * SECOND);
+            let askers = ["first", "second"].map(|pod| asked(&actor, ask_in("default", pod, &image)));
+            stage.pass(SECOND).await;
+            let pod = PodUid::new(poisoned);
+            stage.inject::<ImageManager>(Fault::PoisonPod { pod: pod.clone(), times: 1 });
+            stage.until_incarnation::<ImageManager>(incarnation).await;
+            let crash = stage.actor::<ImageManager>().await.last_crash.unwrap();
+            assert_eq!((crash.handling.as_str(), crash.pod), ("pull image", Some(pod)));
+            for asker in askers {
+                let _ = asker.await;
+            }
+        }
+        asked(&actor, ask_in("default", "third", ABSENT)).await.unwrap().unwrap().unwrap();
     });
 }

@@ -104,7 +104,7 @@ pub struct NodeStatus {
     pressure: Option<Pressure>,
     volumes: Option<OtherVolumesObserved>,
     drivers: CsiDriversObserved,
-    dormant: BTreeMap<Arc<str>, Arc<str>>,
+    degraded: BTreeMap<Arc<str>, (node_status::Degradation, Arc<str>)>,
     failed: Option<Arc<str>>,
     /// The ask that waits until the last status is posted.
     last: Option<Reply<()>>,
@@ -143,7 +143,7 @@ impl NodeStatus {
             pressure: None,
             volumes: None,
             drivers: CsiDriversObserved::default(),
-            dormant: BTreeMap::new(),
+            degraded: BTreeMap::new(),
             failed: None,
             last: None,
             posting: false,
@@ -170,7 +170,7 @@ impl NodeStatus {
             pressure: self.pressure,
             volumes: self.volumes.as_ref(),
             drivers: &self.drivers,
-            dormant: &self.dormant,
+            degraded: &self.degraded,
             failed: self.failed.as_deref(),
         }
     }
@@ -455,7 +455,7 @@ impl Subsystem for NodeStatus {
             "registered": self.registered,
             "postings": self.postings,
             "notReady": self.runtime.errors(self.began.elapsed()),
-            "dormant": self.dormant,
+            "degraded": self.degraded,
             "problem": self.problem,
         })
     }

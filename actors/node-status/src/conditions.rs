@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::Pressure;
+use messages::node_status::Degradation;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
 use pod_rules::conditions::{DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, READY, status as word};
 use pod_rules::durations::GoDuration;
-use pod_rules::reasons::{KUBELET_NOT_READY, SUBSYSTEM_DORMANT};
+use pod_rules::reasons::{KUBELET_NOT_READY, PODS_LEFT_ALONE, SUBSYSTEM_DORMANT};
 
-/// Understudy's own condition: a subsystem has given up and sleeps.
+/// Understudy's own condition: a subsystem has given up and sleeps, or leaves several pods alone.
 pub const KUBELET_DEGRADED: &str = "KubeletDegraded";
 /// A runtime that has not been ready for this long counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -212,9 +213,9 @@ impl Setter<'_> {
         }
     }
 
-    /// Sets KubeletDegraded. Only a node that ever had a dormant subsystem has it: other nodes look like upstream's.
-    fn degraded(&mut self, dormant: &BTreeMap<Arc<str>, Arc<str>>) {
-        if dormant.is_empty() {
+    /// Sets KubeletDegraded. Only a node on which a subsystem ever was degraded has it: other nodes look like upstream's.
+    fn degraded(&mut self, degraded: &BTreeMap<Arc<str>, (Degradation, Arc<str>)>) {
+        if degraded.is_empty() {
             if self.find(KUBELET_DEGRADED).is_some() {
                 self.set(
                     KUBELET_DEGRADED,
@@ -225,8 +226,10 @@ impl Setter<'_> {
             }
             return;
         }
-        let told: Vec<String> = dormant.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        self.set(KUBELET_DEGRADED, word(true), SUBSYSTEM_DORMANT, &told.join("; "));
+        let is_dormant = degraded.values().any(|(how, _)| *how == Degradation::Dormant);
+        let reason = if is_dormant { SUBSYSTEM_DORMANT } else { PODS_LEFT_ALONE };
+        let told: Vec<String> = degraded.iter().map(|(name, (_, why))| format!("{name}: {why}")).collect();
+        self.set(KUBELET_DEGRADED, word(true), reason, &told.join("; "));
     }
 }
 
@@ -236,7 +239,7 @@ pub fn set(
     now: Timestamp,
     pressure: Option<Pressure>,
     not_ready: Vec<String>,
-    dormant: &BTreeMap<Arc<str>, Arc<str>>,
+    degraded: &BTreeMap<Arc<str>, (Degradation, Arc<str>)>,
 ) -> Vec<&'static str> {
     let mut setter = Setter { status, now: Time(now), events: Vec::new() };
     let of: [fn(Pressure) -> bool; 3] = [|one| one.memory, |one| one.disk, |one| one.pid];
@@ -244,7 +247,7 @@ pub fn set(
         setter.pressure(row, pressure.map(of));
     }
     setter.ready(together(not_ready));
-    setter.degraded(dormant);
+    setter.degraded(degraded);
     setter.events
 }
 
@@ -400,11 +403,23 @@ mod tests {
     #[test]
     fn a_subsystem_that_does_not_run_is_named_until_it_does() {
         let mut status = NodeStatus::default();
-        let dormant = BTreeMap::from([(Arc::from("NodeApi"), Arc::from("6 restarts in 60 s"))]);
-        set(&mut status, at(1), None, Vec::new(), &dormant);
+        let dormant = (Arc::from("NodeApi"), (Degradation::Dormant, Arc::from("6 restarts in 60 s")));
+        set(&mut status, at(1), None, Vec::new(), &BTreeMap::from([dormant.clone()]));
         assert_eq!(
             shown(&status)[4],
             "KubeletDegraded=True SubsystemDormant NodeApi: 6 restarts in 60 s since 1 beat 1"
+        );
+        let left_alone =
+            (Arc::from("Pleg at a.rs:1:2"), (Degradation::PodsLeftAlone, Arc::from("it panics")));
+        set(&mut status, at(1), None, Vec::new(), &BTreeMap::from([dormant, left_alone.clone()]));
+        assert_eq!(
+            shown(&status)[4],
+            "KubeletDegraded=True SubsystemDormant NodeApi: 6 restarts in 60 s; Pleg at a.rs:1:2: it panics since 1 beat 1"
+        );
+        set(&mut status, at(1), None, Vec::new(), &BTreeMap::from([left_alone]));
+        assert_eq!(
+            shown(&status)[4],
+            "KubeletDegraded=True PodsLeftAlone Pleg at a.rs:1:2: it panics since 1 beat 1"
         );
         set(&mut status, at(2), None, Vec::new(), &BTreeMap::new());
         assert!(shown(&status)[4].starts_with("KubeletDegraded=False SubsystemsRunning"));

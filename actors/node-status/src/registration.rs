@@ -104,7 +104,7 @@ mod tests {
     use crate::config::test_config;
 
     fn first(config: &NodeStatusConfig) -> Node {
-        let (runtime, dormant) = (RuntimeState::default(), BTreeMap::new());
+        let (runtime, degraded) = (RuntimeState::default(), BTreeMap::new());
         let known = NodeInput {
             now: jiff::Timestamp::UNIX_EPOCH,
             elapsed: std::time::Duration::ZERO,
@@ -114,7 +114,7 @@ mod tests {
             pressure: None,
             volumes: None,
             drivers: &CsiDriversObserved::default(),
-            dormant: &dormant,
+            degraded: &degraded,
             failed: None,
         };
         initial(config, &known).node

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use messages::facts::{CsiDriversObserved, CsiNodeState, DriverNode, OtherVolumesObserved, Pressure};
+use messages::node_status::Degradation;
 use pod_rules::conditions::READY;
 use pod_rules::labels;
 use pod_spec::resources::{is_huge_pages, is_native};
@@ -48,7 +49,7 @@ pub struct NodeInput<'a> {
     /// The CSI drivers of this node, and whether it has a CSINode.
     pub drivers: &'a CsiDriversObserved,
     /// Subsystems that have given up, each with its reason.
-    pub dormant: &'a BTreeMap<Arc<str>, Arc<str>>,
+    pub degraded: &'a BTreeMap<Arc<str>, (Degradation, Arc<str>)>,
     /// Why the kubelet is about to end, if it is.
     pub failed: Option<&'a str>,
 }
@@ -104,7 +105,7 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) 
     errors.extend(csi_node_problem(before, &known.drivers.csi_node));
     errors.extend(missing(&status, config));
     errors.extend(known.failed.map(str::to_owned));
-    made.events = conditions::set(&mut status, known.now, known.pressure, errors, known.dormant);
+    made.events = conditions::set(&mut status, known.now, known.pressure, errors, known.degraded);
     made.node.status = Some(status);
     made
 }
@@ -296,7 +297,7 @@ pub(crate) mod tests {
         volumes: Option<&OtherVolumesObserved>,
         drivers: &CsiDriversObserved,
     ) -> Updated {
-        let (runtime, dormant) = (ready_runtime(), BTreeMap::new());
+        let (runtime, degraded) = (ready_runtime(), BTreeMap::new());
         let found = FoundAddresses {
             default_routes: vec!["10.0.0.9".parse().expect("an address")],
             ..FoundAddresses::default()
@@ -310,7 +311,7 @@ pub(crate) mod tests {
             pressure: None,
             volumes,
             drivers,
-            dormant: &dormant,
+            degraded: &degraded,
             failed: None,
         };
         updated(before, config, &known)

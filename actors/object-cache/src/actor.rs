@@ -168,8 +168,12 @@ impl ObjectCache {
         }
     }
 
-    fn get<K: CachedKind>(&mut self, name: Name, reply: Reply<ObjectAnswer<Arc<K>>>, ctx: &mut Ctx<Self>)
-    where
+    fn get<K: CachedKind>(
+        &mut self,
+        (pod, name): (PodUid, Name),
+        reply: Reply<ObjectAnswer<Arc<K>>>,
+        ctx: &mut Ctx<Self>,
+    ) where
         dyn PodObjects: Follow<K>,
     {
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
@@ -180,6 +184,7 @@ impl ObjectCache {
             Lookup::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
             Lookup::Waits(false) => {}
         }
+        K::object_store(self).asked_by(&name, pod);
         let object = (K::KIND, name);
         if K::object_store(self).needs_watch(&object.1) {
             match self.watches.take(&object) {
@@ -204,10 +209,14 @@ impl ObjectCache {
     {
         let stream = Follow::<K>::follow(api, Select::named(namespace(name), &name.1));
         let (of_news, of_end) = (name.clone(), (K::KIND, name.clone()));
+        let pod = K::object_store(self).asker(name);
         let watch = ctx.stream(
             K::FOLLOW,
             stream,
-            move |actor: &mut Self, news, ctx| actor.heard::<K>(&of_news, news, ctx),
+            move |actor: &mut Self, news, ctx| {
+                let _named = pod.as_ref().map(blame::name);
+                actor.heard::<K>(&of_news, news, ctx);
+            },
             move |actor, ctx| actor.unwatch::<K>(&of_end, ctx),
         );
         K::object_store(self).set_watch(name, watch);
@@ -248,7 +257,8 @@ impl ObjectCache {
             return self.reads.ended(&name.0);
         };
         let read = Read::<K>::read(&*api, namespace(&name), &name.1);
-        ctx.effect("read an object", None, read, move |actor: &mut Self, answer, ctx| {
+        let pod = K::object_store(self).asker(&name);
+        ctx.effect("read an object", pod, read, move |actor: &mut Self, answer, ctx| {
             actor.was_read::<K>(&name, answer, ctx);
         });
     }
@@ -511,7 +521,7 @@ impl actix::Handler<GetSecret> for ObjectCache {
 
     fn handle(&mut self, ask: GetSecret, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        self.get::<Secret>((ask.namespace, ask.name), reply, ctx);
+        self.get::<Secret>((ask.pod, (ask.namespace, ask.name)), reply, ctx);
         later
     }
 }
@@ -521,7 +531,7 @@ impl actix::Handler<GetConfigMap> for ObjectCache {
 
     fn handle(&mut self, ask: GetConfigMap, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        self.get::<ConfigMap>((ask.namespace, ask.name), reply, ctx);
+        self.get::<ConfigMap>((ask.pod, (ask.namespace, ask.name)), reply, ctx);
         later
     }
 }
@@ -535,7 +545,7 @@ impl actix::Handler<GetRuntimeClass> for ObjectCache {
             // A node that stands alone knows no classes: the runtime's default handler serves all pods.
             reply.send(Ok(Arc::default()));
         } else {
-            self.get::<RuntimeClass>((Arc::from(""), ask.name), reply, ctx);
+            self.get::<RuntimeClass>((ask.pod, (Arc::from(""), ask.name)), reply, ctx);
         }
         later
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_kube::{Followed, Said};
+use messages::PodUid;
 use messages::object_cache::ObjectError;
 
 /// Namespace, empty for a kind without namespaces, and name.
@@ -76,6 +77,8 @@ struct StoredObject<K, F, W> {
     /// The object never changes, so it is not watched.
     frozen: bool,
     asked: Duration,
+    /// The pod that asked last.
+    asker: Option<PodUid>,
     waiting: Vec<W>,
     /// Some asks were answered without the object: its arrival is news for their pods.
     owed: bool,
@@ -140,6 +143,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
             reading: false,
             frozen: false,
             asked: now,
+            asker: None,
             waiting: Vec::new(),
             owed: false,
         });
@@ -152,6 +156,18 @@ impl<K, F, W> ObjectStore<K, F, W> {
                 Lookup::Waits(item.waiting.len() == 1)
             }
         }
+    }
+
+    /// Notes that a pod has asked for the object: it is followed and read on behalf of the one that asked last.
+    pub fn asked_by(&mut self, name: &Name, pod: PodUid) {
+        if let Some(item) = self.items.get_mut(name) {
+            item.asker = Some(pod);
+        }
+    }
+
+    /// The pod on whose behalf the object is followed and read.
+    pub fn asker(&self, name: &Name) -> Option<PodUid> {
+        self.items.get(name).and_then(|item| item.asker.clone())
     }
 
     /// Whether the object should be watched and is not.

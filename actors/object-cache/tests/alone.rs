@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Service, Volume};
 use messages::facts::{DesiredPod, DesiredPodsChanged};
 use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChanged};
 use messages::pod_manager::ResendDesired;
+use messages::supervision::Fault as ActorFault;
 use object_cache::{ObjectCache, ObjectCacheDeps};
 use serde_json::json;
 use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of};
@@ -72,7 +73,7 @@ fn desired() -> DesiredPodsChanged {
 }
 
 async fn secret(actor: &Supervised<ObjectCache>) -> Result<Arc<Secret>, ObjectError> {
-    let wanted = GetSecret { namespace: Arc::from("default"), name: Arc::from("key") };
+    let wanted = GetSecret { pod: stage::uid(0), namespace: Arc::from("default"), name: Arc::from("key") };
     ask(actor, wanted, 30 * SECOND).await.unwrap()
 }
 
@@ -121,7 +122,12 @@ fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
         actor.address().tell(desired()).unwrap();
         for number in 0..256 {
             let name = Arc::from(format!("other-{number}"));
-            let answer = ask(&actor, GetSecret { namespace: Arc::from("default"), name }, 30 * SECOND).await;
+            let answer = ask(
+                &actor,
+                GetSecret { pod: stage::uid(0), namespace: Arc::from("default"), name },
+                30 * SECOND,
+            )
+            .await;
             assert!(answer.unwrap().unwrap_err().not_found);
         }
         let watches = near.api.watches();
@@ -129,7 +135,7 @@ fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
         let reads = || near.api.count(Verb::Get, "secrets");
         assert_eq!((near.lists(), reads(), near.api.watches()), (256, 1, watches));
         // Another namespace has its share at once.
-        let asked = GetSecret { namespace: Arc::from("quiet"), name: Arc::from("key") };
+        let asked = GetSecret { pod: stage::uid(1), namespace: Arc::from("quiet"), name: Arc::from("key") };
         assert!(ask(&actor, asked, 30 * SECOND).await.unwrap().unwrap_err().not_found);
         stage.pass(SECOND).await;
         assert_eq!((near.lists(), reads(), near.api.watches()), (257, 1, watches));
@@ -226,5 +232,39 @@ fn a_service_that_cannot_be_read_any_more_is_known_until_it_goes() {
         near.api.delete::<Service>(Some("default"), "web", None);
         stage.pass(SECOND).await;
         assert!(known(&["other"]).await);
+    });
+}
+
+async fn secret_of(actor: &Supervised<ObjectCache>, pod: usize) -> bool {
+    let wanted = GetSecret { pod: stage::uid(pod), namespace: Arc::from("default"), name: Arc::from("key") };
+    ask(actor, wanted, 30 * SECOND).await.is_ok_and(|answer| answer.is_ok())
+}
+
+#[test]
+fn a_panic_about_an_object_counts_against_the_pod_that_asked_for_it() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let poison = |times| stage.inject::<ObjectCache>(ActorFault::PoisonPod { pod: stage::uid(0), times });
+        let culprit = async || {
+            let crash = stage.actor::<ObjectCache>().await.last_crash.unwrap();
+            (crash.handling, crash.pod)
+        };
+        // News of a watch.
+        assert!(secret_of(&actor, 0).await);
+        poison(1);
+        near.change();
+        stage.until_incarnation::<ObjectCache>(2).await;
+        assert_eq!(culprit().await, ("follow a secret".to_owned(), Some(stage::uid(0))));
+        // The ask itself, until the pod is left alone.
+        poison(2);
+        while !stage.actor::<ObjectCache>().await.quarantined.contains_key(&stage::uid(0)) {
+            secret_of(&actor, 0).await;
+        }
+        assert_eq!(culprit().await, ("GetSecret".to_owned(), Some(stage::uid(0))));
+        assert!(secret_of(&actor, 1).await, "others get it");
+        assert!(!secret_of(&actor, 0).await);
+        stage.pass(15 * SECOND).await;
+        assert!(secret_of(&actor, 0).await, "and so does the pod after its quarantine");
     });
 }

@@ -203,7 +203,7 @@ impl PodManager {
         self.say_duplicates(&merged.duplicates);
         self.say(&outcome);
         for victim in &outcome.victims {
-            blame::for_pod(&victim.pod.uid, || self.preempt(victim, ctx));
+            blame::step(&victim.pod.uid, || self.preempt(victim, ctx));
         }
         if outcome.ask_runtime {
             self.ask_runtime(ctx);
@@ -335,7 +335,7 @@ impl PodManager {
     fn evict_again(&self, ctx: &mut Ctx<Self>) {
         let victims = self.decisions.victims();
         for uid in &victims {
-            blame::for_pod(uid, || self.evict(uid));
+            blame::step(uid, || self.evict(uid));
         }
         if !victims.is_empty() {
             ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
@@ -372,7 +372,7 @@ impl PodManager {
             return;
         };
         for (uid, report) in reports {
-            blame::for_pod(&uid.clone(), || self.known.report_if_unknown(uid, report));
+            blame::step(&uid.clone(), || self.known.report_if_unknown(uid, report));
         }
         self.heard.workers = true;
         self.decide(ctx);

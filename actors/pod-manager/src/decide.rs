@@ -62,6 +62,8 @@ pub struct Outcome {
     pub kept: Vec<(PodRef, Rejection)>,
     /// Pods that have to end, as decided in this round.
     pub victims: Vec<Victim>,
+    /// Quarantined pods of which it is not known whether they run.
+    pub left_alone: BTreeSet<PodUid>,
 }
 
 /// All decisions so far.
@@ -85,19 +87,20 @@ impl Decisions {
     /// have ended.
     pub fn restore(&mut self, known: &mut ReportedFacts, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
-            let _named = blame::name(uid);
-            let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
-            if let (Some(phases::FAILED), Some(message)) = (status.phase.as_deref(), message) {
-                let reason = status.reason.clone().unwrap_or_default();
-                self.rejected.insert(uid.clone(), Rejection { reason, message: message.to_owned() });
-                continue;
-            }
-            if phases::has_ended(status) {
-                known.over.insert(uid.clone());
-                self.admitted.insert(uid.clone());
-            } else if status.phase.as_deref() == Some(phases::RUNNING) {
-                known.ran.insert(uid.clone());
-            }
+            blame::step(uid, || self.restore_one(uid, status, known));
+        }
+    }
+
+    fn restore_one(&mut self, uid: &PodUid, status: &PodStatus, known: &mut ReportedFacts) {
+        let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
+        if let (Some(phases::FAILED), Some(message)) = (status.phase.as_deref(), message) {
+            let reason = status.reason.clone().unwrap_or_default();
+            self.rejected.insert(uid.clone(), Rejection { reason, message: message.to_owned() });
+        } else if phases::has_ended(status) {
+            known.over.insert(uid.clone());
+            self.admitted.insert(uid.clone());
+        } else if status.phase.as_deref() == Some(phases::RUNNING) {
+            known.ran.insert(uid.clone());
         }
     }
 
@@ -176,6 +179,7 @@ impl Decisions {
             round.desire(candidate, None);
         } else {
             round.outcome.waiting += 1;
+            round.outcome.left_alone.insert(uid.clone());
         }
     }
 

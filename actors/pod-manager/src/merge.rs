@@ -9,7 +9,6 @@ use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
 use pod_rules::origin::is_mirror;
 use pod_set::{PodSet, Taken};
-use supervision::blame;
 
 /// What the sources have said so far.
 #[derive(Debug, Default)]
@@ -154,10 +153,7 @@ impl Sources {
         let of_api = self.of_api().filter(|(_, pod)| !is_mirror(&pod.pod));
         let listed = statics.chain(of_api.map(|(_, pod)| (Source::Api, pod)));
         let mut listed: Vec<Candidate> = listed
-            .map(|(source, pod)| {
-                let pod_ref = PodRef::of(&pod.pod);
-                blame::for_pod(&pod_ref.uid.clone(), || Candidate { pod_ref, pod: pod.clone(), source })
-            })
+            .map(|(source, pod)| Candidate { pod_ref: PodRef::of(&pod.pod), pod: pod.clone(), source })
             .collect();
         // A static pod has no time of creation: among them the order of their sources decides.
         listed.sort_by_key(|candidate| (!is_known(&candidate.pod_ref.uid), created(&candidate.pod)));

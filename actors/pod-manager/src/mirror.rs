@@ -95,10 +95,7 @@ impl Mirrors {
     /// Takes the API server's pods, and keeps the mirrors among them.
     pub fn heard<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) {
         let mirrors = pods.filter(|pod| is_mirror(pod));
-        let named = |pod: &Arc<Pod>| {
-            let pod_ref = PodRef::of(pod);
-            blame::for_pod(&pod_ref.uid, || (pod_ref.full_name(), pod.clone()))
-        };
+        let named = |pod: &Arc<Pod>| (PodRef::of(pod).full_name(), pod.clone());
         self.known = Some(mirrors.map(named).collect());
     }
 
@@ -123,9 +120,9 @@ impl Mirrors {
         let known = self.known.as_ref();
         let mirror = |pod: &Arc<Pod>| {
             let pod_ref = PodRef::of(pod);
-            let _named = blame::name(&pod_ref.uid);
-            let mirror = known?.get(&pod_ref.full_name()).filter(|mirror| stands_for(mirror, pod))?;
-            Some((pod_ref.uid, mirror.clone()))
+            let mirror = known?.get(&pod_ref.full_name())?;
+            let is_its = blame::step(&pod_ref.uid, || stands_for(mirror, pod)).unwrap_or_default();
+            is_its.then(|| (pod_ref.uid, mirror.clone()))
         };
         statics.filter_map(mirror).collect()
     }
@@ -151,15 +148,15 @@ impl Mirrors {
         let mut wanted = BTreeSet::new();
         for pod in statics {
             let pod_ref = PodRef::of(pod);
-            let _named = blame::name(&pod_ref.uid);
             let name = pod_ref.full_name();
-            match known.get(&name) {
-                None => steps.push(Step::Create(pod.clone())),
+            let step = blame::step(&pod_ref.uid, || match known.get(&name) {
+                None => Some(Step::Create(pod.clone())),
                 Some(mirror) if mirror.metadata.deletion_timestamp.is_some() || !stands_for(mirror, pod) => {
-                    steps.push(Step::Replace(PodRef::of(mirror), pod.clone()));
+                    Some(Step::Replace(PodRef::of(mirror), pod.clone()))
                 }
-                Some(_) => {}
-            }
+                Some(_) => None,
+            });
+            steps.extend(step.flatten());
             wanted.insert(name);
         }
         self.troubles.retain(|name, _| wanted.contains(name) || known.contains_key(name));

@@ -23,6 +23,8 @@ pub const FAILED_VALIDATION: &str = "FailedValidation";
 pub const BACK_OFF: &str = "BackOff";
 /// Event, and reason of the Node's condition KubeletDegraded: a subsystem has crashed too often.
 pub const SUBSYSTEM_DORMANT: &str = "SubsystemDormant";
+/// Event, and reason of the Node's condition KubeletDegraded: a subsystem leaves several pods alone for one cause.
+pub const PODS_LEFT_ALONE: &str = "PodsLeftAlone";
 /// Reason of the Node's condition Ready while it is false.
 pub const KUBELET_NOT_READY: &str = "KubeletNotReady";
 

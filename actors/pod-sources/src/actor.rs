@@ -321,13 +321,17 @@ impl PodSources {
                     blame::for_pod(&uid, || self.api_pods.changed(pod, now))
                 }
             }
-            Followed::Gone(pod) => blame::for_pod(&PodRef::of(&pod).uid, || self.api_pods.gone(&pod)),
+            Followed::Gone(pod) => {
+                let uid = PodRef::of(&pod).uid;
+                let gone = blame::step(&uid, || self.api_pods.gone(&pod));
+                gone.unwrap_or_else(|| self.api_pods.forget(&uid, GonePod::default()))
+            }
             Followed::Unreadable(one) => {
                 self.say_unreadable(&one);
                 let uid = PodUid::new(&one.uid);
                 match one.said {
                     Said::Listed => return self.api_pods.unreadable(uid),
-                    Said::Changed => blame::for_pod(&uid, || self.api_pods.unread(&uid)),
+                    Said::Changed => self.api_pods.unread(&uid),
                     Said::Gone => self.api_pods.forget(&uid, GonePod::default()),
                 }
             }

@@ -66,13 +66,12 @@ impl ApiPods {
             listed.insert(uid);
         }
         for uid in &unread {
-            blame::for_pod(uid, || self.unread(uid));
+            self.unread(uid);
         }
         let known = self.pods.keys().chain(self.journal.unread_uids());
         let gone: Vec<PodUid> = known.filter(|uid| !listed.contains(*uid)).cloned().collect();
         for uid in &gone {
-            let _named = blame::name(uid);
-            self.forget(uid, GonePod::default());
+            blame::step(uid, || self.forget(uid, GonePod::default()));
         }
         self.journal.completed();
         (self.journal.digest() != before).then(|| self.journal.snapshot())

@@ -33,7 +33,7 @@ impl RestartRules {
     pub fn of(self, mut pod: SourcePod) -> SourcePod {
         if self != Self::default() {
             let uid = PodRef::of(&pod.pod).uid;
-            blame::for_pod(&uid, || self.of_pod(&mut pod.pod));
+            blame::step(&uid, || self.of_pod(&mut pod.pod));
         }
         pod
     }

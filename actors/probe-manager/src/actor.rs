@@ -21,7 +21,7 @@ use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
 use pod_set::{Followed, PodSet, Taken};
-use supervision::{Address, Ctx, Effect, Subsystem, blame};
+use supervision::{Address, Ctx, Effect, Subsystem};
 use tokio::time::Instant;
 
 use crate::checkpoint::{self, SavedPod};
@@ -450,9 +450,10 @@ async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, 
     for name in checkpoints.list(checkpoint::PREFIX).await? {
         let Some(uid) = checkpoint::uid(&name) else { continue };
         match checkpoints.load(&name).await {
-            Ok(Some(content)) => match blame::for_pod(&uid, || serde_json::from_value(content)) {
-                Ok(pod) => drop(all.insert(uid, pod)),
-                Err(error) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
+            Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
+                Ok(Ok(pod)) => drop(all.insert(uid, pod)),
+                Ok(Err(error)) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
+                Err(panic) => tracing::error!(name, %panic, "ignoring verdicts that cannot be read"),
             },
             Ok(None) => {}
             Err(error) => tracing::warn!(name, %error, "ignoring verdicts that cannot be read"),

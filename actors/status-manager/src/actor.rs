@@ -165,7 +165,7 @@ impl StatusManager {
         }
         for (uid, status) in &restored.statuses {
             self.deps.metrics.checkpoint("load", "ok");
-            blame::for_pod(uid, || self.writes.restored(uid, status));
+            blame::step(uid, || self.writes.restored(uid, status));
         }
         let touched = self.status_cache.restored(restored.statuses);
         self.compute_soon(touched, ctx);
@@ -182,7 +182,7 @@ impl StatusManager {
     fn compute_soon(&mut self, pods: Vec<PodUid>, ctx: &mut Ctx<Self>) {
         for uid in pods {
             if ctx.is_quarantined(&uid) {
-                blame::for_pod(&uid, || self.say_quarantined(&uid, ctx));
+                blame::step(&uid, || self.say_quarantined(&uid, ctx));
             } else {
                 ctx.set_timer(Timer::Compute(uid), Duration::ZERO);
             }
@@ -425,6 +425,9 @@ impl Subsystem for StatusManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
+        // What loops over pods have left out.
+        self.status_cache.note_desired(pod);
+        self.ask_later(ctx);
         if let Some(seen) = self.observed.now(pod) {
             self.status_cache.observed(pod, seen.state);
         }

@@ -10,7 +10,6 @@ use messages::PodUid;
 use pod_rules::phases::FAILED;
 use pod_rules::reasons::REJECTED_PREFIX;
 use serde_json::Value;
-use supervision::blame;
 
 use crate::checkpoint::{Checkpoint, PREFIX};
 
@@ -30,6 +29,14 @@ pub enum UnusableCheckpoint {
         name: String,
         /// The reason.
         reason: String,
+    },
+    /// Reading it panics. It stays on the disk: another release may read it.
+    #[error("checkpoint {name} cannot be read: {panic}")]
+    Panicked {
+        /// The checkpoint.
+        name: String,
+        /// The panic and its place.
+        panic: String,
     },
     /// It is the status of another pod than its name says.
     #[error("checkpoint {name} is of pod {uid}")]
@@ -64,7 +71,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
     while let Some((name, content)) = loaded.next().await {
         match content {
             Ok(None) => {}
-            Ok(Some(content)) => match blame::for_pod(&pod_of(&name), || decode(&name, content)) {
+            Ok(Some(content)) => match contained(&name, || decode(&name, content)) {
                 // Each kubelet judges anew the pods that an earlier one refused: its configuration may be another.
                 Ok(checkpoint) if is_refusal(&checkpoint.status) => {
                     let _ = store.remove(&name).await;
@@ -72,6 +79,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
                 Ok(checkpoint) => {
                     restored.statuses.insert(checkpoint.pod.uid, checkpoint.status);
                 }
+                Err(panicked @ UnusableCheckpoint::Panicked { .. }) => restored.unusable.push(panicked),
                 Err(unusable) => {
                     // If this fails, the next start finds it again and removes it.
                     let _ = store.remove(&name).await;
@@ -92,9 +100,14 @@ fn is_refusal(status: &PodStatus) -> bool {
     status.phase.as_deref() == Some(FAILED) && message.starts_with(REJECTED_PREFIX)
 }
 
-/// The pod that the checkpoint's name names.
-fn pod_of(name: &str) -> PodUid {
-    PodUid::new(name.strip_prefix(PREFIX).unwrap_or(name))
+/// What a checkpoint says. A panic here would otherwise end every incarnation, and every process at its start.
+fn contained(
+    name: &str,
+    decode: impl FnOnce() -> Result<Checkpoint, UnusableCheckpoint>,
+) -> Result<Checkpoint, UnusableCheckpoint> {
+    supervision::contained(decode).unwrap_or_else(|panic| {
+        Err(UnusableCheckpoint::Panicked { name: name.to_owned(), panic: panic.to_string() })
+    })
 }
 
 fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
@@ -123,6 +136,9 @@ mod tests {
             decode("pod-status/uid-2", content).unwrap_err().to_string(),
             "checkpoint pod-status/uid-2 is of pod uid-1"
         );
+        let panicked = contained("pod-status/uid-1", || panic!("foreign bytes")).unwrap_err();
+        let text = panicked.to_string();
+        assert!(text.starts_with("checkpoint pod-status/uid-1 cannot be read: foreign bytes"), "{text}");
         let foreign = decode("pod-status/uid-1", serde_json::json!({"pod": 1})).unwrap_err();
         assert!(foreign.to_string().starts_with("checkpoint pod-status/uid-1 is no pod status"));
     }

@@ -137,12 +137,12 @@ impl PodStatusCache {
             Taken::All(_) => self.desired.uids().chain(self.pods.keys()).cloned().collect(),
             Taken::Missed => return Heard::Missed,
         };
-        let is_news = |uid: &PodUid| blame::for_pod(uid, || self.note_desired(uid));
+        let is_news = |uid: &PodUid| blame::step(uid, || self.note_desired(uid)).unwrap_or_default();
         Heard::Compute(touched.into_iter().filter(is_news).collect())
     }
 
     /// Takes over whether the pod is desired, and how. Whether its status is to be computed.
-    fn note_desired(&mut self, uid: &PodUid) -> bool {
+    pub fn note_desired(&mut self, uid: &PodUid) -> bool {
         let is_news = if let Some(pod) = self.desired.get(uid) {
             let entry = self.pods.entry(uid.clone()).or_default();
             let known = entry.facts.desired.as_ref();
@@ -168,14 +168,14 @@ impl PodStatusCache {
         let before = std::mem::replace(&mut self.mirrored, now);
         let mut touched = Vec::new();
         for uid in before.union(&self.mirrored) {
-            let _named = blame::name(uid);
             let mirror = mirrors.get(uid);
             // Of a pod that is forgotten there is nothing to take away.
             if mirror.is_none() && !self.pods.contains_key(uid) {
                 continue;
             }
             let entry = self.pods.entry(uid.clone()).or_default();
-            if entry.mirror.as_ref() != mirror {
+            let is_same = blame::step(uid, || entry.mirror.as_ref() == mirror).unwrap_or_default();
+            if !is_same {
                 entry.mirror = mirror.cloned();
                 touched.push(uid.clone());
             }
@@ -475,17 +475,6 @@ mod tests {
             status_cache.compute(&uid, at(2));
             assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
         }
-    }
-
-    #[test]
-    fn the_pools_answer_does_not_overwrite_what_a_worker_said_itself() {
-        let (mut status_cache, uid) = running_pod();
-        status_cache.reported(&uid, Arc::new(report(WorkerState::Terminating)));
-        assert!(!status_cache.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
-        let known = status_cache.pods[&uid].facts.report.as_ref().map(|r| r.state);
-        assert_eq!(known, Some(WorkerState::Terminating));
-        status_cache.pods.get_mut(&uid).unwrap().facts.report = None;
-        assert!(status_cache.report_if_unknown(&uid, Arc::new(report(WorkerState::Syncing))));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! lacks.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 

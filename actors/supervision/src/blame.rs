@@ -8,10 +8,14 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
+use bridge_pace::panics as places;
 use messages::PodUid;
 
 thread_local! {
+    // The actor that this thread polls.
+    static POLLED: RefCell<Option<Arc<dyn Polled>>> = const { RefCell::new(None) };
     static POD: RefCell<Option<PodUid>> = const { RefCell::new(None) };
     // The pod of the panic that this thread unwinds from; its place is noted where the bridge knows of it, too.
     static NOTED: RefCell<Option<PodUid>> = const { RefCell::new(None) };
@@ -21,6 +25,32 @@ thread_local! {
 pub fn for_pod<T>(pod: &PodUid, step: impl FnOnce() -> T) -> T {
     let _named = name(pod);
     step()
+}
+
+/// As [`for_pod`], for a step of a loop over pods that has to come to its end, so that the actor does not end at the same pod
+/// again and again: the panic of a pod that the actor has quarantined leaves out that step alone.
+pub fn step<T>(pod: &PodUid, step: impl FnOnce() -> T) -> Option<T> {
+    let panic = match catch_unwind(AssertUnwindSafe(|| for_pod(pod, step))) {
+        Ok(value) => return Some(value),
+        Err(panic) => panic,
+    };
+    if !POLLED.with(|polled| polled.borrow().as_ref().is_some_and(|actor| actor.has_quarantined(pod))) {
+        resume_unwind(panic);
+    }
+    let place = places::take().unwrap_or_default();
+    take_noted();
+    tracing::error!(%pod, place, "A step for a pod in quarantine panicked and is left out");
+    None
+}
+
+/// An actor that a thread polls.
+pub(crate) trait Polled {
+    fn has_quarantined(&self, pod: &PodUid) -> bool;
+}
+
+/// Notes which actor this thread polls from now on.
+pub(crate) fn polls(actor: Option<Arc<dyn Polled>>) {
+    POLLED.with(|polled| *polled.borrow_mut() = actor);
 }
 
 /// As [`for_pod`], for the rest of a block, such as the body of a loop: the name holds until the returned

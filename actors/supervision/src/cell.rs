@@ -10,6 +10,7 @@ use messages::PodUid;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::blame::Polled;
 use crate::effects::EffectTable;
 use crate::panics::PanicReport;
 
@@ -223,6 +224,12 @@ impl Cell {
 
     pub fn last_answer(&self) -> Instant {
         self.dynamic().answered
+    }
+}
+
+impl Polled for Cell {
+    fn has_quarantined(&self, pod: &PodUid) -> bool {
+        self.is_quarantined(pod)
     }
 }
 

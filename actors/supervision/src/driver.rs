@@ -17,6 +17,7 @@ use messages::PodUid;
 use tokio::time::{Instant, Sleep};
 use tokio_util::time::{DelayQueue, delay_queue};
 
+use crate::blame;
 use crate::cell::{Cell, Crash, State, Vitality};
 use crate::context::{Ctx, Subsystem};
 use crate::events::EventKind;
@@ -356,7 +357,9 @@ impl<A: Subsystem> Future for IncarnationFuture<'_, A> {
         }
         #[cfg(feature = "faults")]
         this.driver.lane.borrow_mut().faults.exchange_poison();
+        blame::polls(Some(this.driver.seat.cell.clone()));
         let polled = panics::catch(|| Pin::new(&mut *this.body).poll(cx));
+        blame::polls(None);
         #[cfg(feature = "faults")]
         this.driver.lane.borrow_mut().faults.exchange_poison();
         match polled {

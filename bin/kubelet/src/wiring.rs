@@ -3,6 +3,7 @@
 
 mod actors;
 mod certificate_manager;
+mod crowds;
 mod event_recorder;
 mod eviction_manager;
 mod garbage_collector;

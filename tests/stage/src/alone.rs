@@ -99,7 +99,8 @@ impl Stage<'_> {
         self.actor::<A>().await.observed
     }
 
-    fn inject<A: Subsystem>(&self, fault: Fault) {
+    /// Orders a fault of the actor.
+    pub fn inject<A: Subsystem>(&self, fault: Fault) {
         self.expect_crashes();
         self.tree.inject(A::NAME, fault).expect("the actor is seated");
     }

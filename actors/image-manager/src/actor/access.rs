@@ -42,7 +42,8 @@ impl ImageManager {
             self.intents.found(image);
         }
         for (asker, image) in self.early.take().unwrap_or_default() {
-            self.look(asker, image, ctx);
+            let pod = asker.ask.pod.uid.clone();
+            ctx.for_pod(&pod, |ctx| self.look(asker, image, ctx));
         }
         if self.intents.len() > 0 {
             let images = execute::list_images(self.deps.images.clone());
@@ -96,13 +97,18 @@ impl ImageManager {
     ) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
         let before = execute::before(self.deps.images.clone(), records, image, annotations);
-        ctx.effect("look for image before its pull", None, before, move |actor, before, ctx| {
-            let Some(running) = actor.running.get_mut(&task.key) else { return };
-            let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
-            actor.intents.begin(&task.spelled, before);
-            running.intended = true;
-            running.effect = Self::pull(means, task, ctx);
-        })
+        ctx.effect(
+            "look for image before its pull",
+            Some(task.pod.clone()),
+            before,
+            move |actor, before, ctx| {
+                let Some(running) = actor.running.get_mut(&task.key) else { return };
+                let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
+                actor.intents.begin(&task.spelled, before);
+                running.intended = true;
+                running.effect = Self::pull(means, task, ctx);
+            },
+        )
     }
 
     fn write_record(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use messages::image_manager::EnsureImage;
-use supervision::{Ctx, Effect, EffectId};
+use supervision::{Ctx, Effect, EffectId, blame};
 use tokio::time::Instant;
 
 use super::{ImageAsker, ImageManager, Running, Timer};
@@ -30,7 +30,8 @@ impl ImageManager {
                 continue;
             }
             let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
-            let EnsureImage { annotations, sandbox_config, .. } = first.ask.clone();
+            let EnsureImage { pod, annotations, sandbox_config, .. } = first.ask.clone();
+            let _named = blame::name(&pod.uid);
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
             let means = PullMeans {
@@ -44,6 +45,7 @@ impl ImageManager {
                 key: key.clone(),
                 spelled: spelled.clone(),
                 credentials,
+                pod: pod.uid.clone(),
                 annotations,
                 sandbox_config,
             };
@@ -56,9 +58,9 @@ impl ImageManager {
     }
 
     pub(super) fn pull(means: PullMeans, task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
-        let key = task.key.clone();
+        let (key, pod) = (task.key.clone(), task.pod.clone());
         let pull = execute::pull(means, task);
-        ctx.effect(Effect::lasting("pull image"), None, pull, move |actor, ended, ctx| {
+        ctx.effect(Effect::lasting("pull image"), Some(pod), pull, move |actor, ended, ctx| {
             actor.pulled(&key, ended, ctx)
         })
     }

@@ -60,9 +60,9 @@ impl Handler<ResendNode> for NodeStatus {
 impl Handler<SubsystemReported> for NodeStatus {
     type Result = ();
     fn handle(&mut self, report: SubsystemReported, ctx: &mut Ctx<Self>) {
-        match report.dormant {
-            Some(why) => self.dormant.insert(report.subsystem, why),
-            None => self.dormant.remove(&report.subsystem),
+        match report.why {
+            Some(why) => self.degraded.insert(report.subsystem, (report.degradation, why)),
+            None => self.degraded.remove(&report.subsystem),
         };
         self.update(ctx);
     }

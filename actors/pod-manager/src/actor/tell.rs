@@ -98,7 +98,8 @@ impl PodManager {
     /// Tells what a decision about all pods has changed; everything after the first one and when all sources have been
     /// heard.
     pub(super) fn publish(&mut self, outcome: Outcome, ctx: &mut Ctx<Self>) {
-        let unread: BTreeSet<PodUid> = self.sources.unread().cloned().collect();
+        // Of a pod that is left alone nothing may follow from its absence either.
+        let unread: BTreeSet<PodUid> = self.sources.unread().chain(&outcome.left_alone).cloned().collect();
         let told = self.told.pods().map(|(uid, _)| uid).chain(self.told.pods.set().unread_uids());
         let told: Vec<PodUid> = told.cloned().collect();
         let gone = told.into_iter().filter(|uid| !outcome.pods.contains_key(uid) && !unread.contains(uid));
@@ -106,16 +107,19 @@ impl PodManager {
         let superseded = outcome.superseded.iter().cloned();
         let absent: BTreeSet<PodUid> = gone.chain(unsuperseded).chain(superseded).collect();
         for uid in absent.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
-            let _named = blame::name(uid);
             let superseded = outcome.superseded.contains(uid);
-            self.told.remove(uid, GonePod { superseded, ..self.gone(uid) });
+            blame::step(uid, || {
+                let gone = GonePod { superseded, ..self.gone(uid) };
+                self.told.remove(uid, gone);
+            });
         }
         for uid in unread.iter().filter(|uid| !outcome.pods.contains_key(*uid)) {
-            blame::for_pod(uid, || self.told.unread(uid));
+            self.told.unread(uid);
         }
         for (uid, desired) in outcome.pods {
-            let _named = blame::name(&uid);
-            self.told.put(desired);
+            if blame::step(&uid, || self.told.put(desired)).is_none() && self.told.get(&uid).is_none() {
+                self.told.unread(&uid);
+            }
         }
         self.told.superseded = outcome.superseded;
         if self.has_decided_all() {

@@ -121,12 +121,20 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
     let lost = |error| ObjectError { not_found: false, message: format!("ObjectCache: {error}") };
     let (secrets, config_maps) = needed(container);
     let secrets = secrets.into_iter().map(async |name| {
-        let ask = GetSecret { namespace: namespace.clone(), name: Arc::from(name.as_str()) };
+        let ask = GetSecret {
+            pod: exec.pod.uid.clone(),
+            namespace: namespace.clone(),
+            name: Arc::from(name.as_str()),
+        };
         let answer = exec.deps.secrets.ask(ask, OBJECT_DEADLINE).await;
         (name, answer.unwrap_or_else(|error| Err(lost(error))))
     });
     let config_maps = config_maps.into_iter().map(async |name| {
-        let ask = GetConfigMap { namespace: namespace.clone(), name: Arc::from(name.as_str()) };
+        let ask = GetConfigMap {
+            pod: exec.pod.uid.clone(),
+            namespace: namespace.clone(),
+            name: Arc::from(name.as_str()),
+        };
         let answer = exec.deps.config_maps.ask(ask, OBJECT_DEADLINE).await;
         (name, answer.unwrap_or_else(|error| Err(lost(error))))
     });

@@ -262,7 +262,8 @@ async fn runtime_handler(task: &SyncTask) -> Result<String, String> {
     let class = task.desired.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
     let Some(name) = class.filter(|name| !name.is_empty()) else { return Ok(String::new()) };
     let _step = exec.step(format!("GetRuntimeClass {name}")).await;
-    match exec.deps.runtime_classes.ask(GetRuntimeClass { name: Arc::from(name) }, CLASS_DEADLINE).await {
+    let ask = GetRuntimeClass { pod: exec.pod.uid.clone(), name: Arc::from(name) };
+    match exec.deps.runtime_classes.ask(ask, CLASS_DEADLINE).await {
         Ok(Ok(class)) => Ok(class.handler.clone()),
         Ok(Err(error)) if error.not_found => Err(error.message),
         Ok(Err(error)) => Err(format!("failed to lookup RuntimeClass {name}: {}", error.message)),

@@ -1,14 +1,16 @@
 //! Wires NodeStatus and Lease, on a member of a cluster.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
-use messages::node_status::SubsystemReported;
+use messages::node_status::{Degradation, SubsystemReported};
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps, NodeStatusMetrics};
+use pod_rules::reasons::{PODS_LEFT_ALONE, SUBSYSTEM_DORMANT};
 use pod_worker::PodWorker;
 use supervision::{Address, EventKind, Seated, Subsystem, Supervised, SupervisionEvent, Tree};
 
+use super::crowds::Crowds;
 use super::levels::Levels;
 use super::{Actors, LastWords, Wiring};
 
@@ -21,7 +23,7 @@ pub(super) fn wire(
     let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return Ok(()) };
     let metrics = NodeStatusMetrics::new(bridge.clock.now())?.with_boot(membership.node.machine.boot_second);
     metrics.register(wiring.registry)?;
-    tell_of_dormancy(wiring.tree, status.address(), actors.events.address());
+    tell_of_degradation(wiring.tree, status.address(), actors.events.address());
     let lease_deps = LeaseDeps {
         config: membership.lease.clone(),
         heartbeat: Arc::new(cluster.heartbeat.clone()),
@@ -74,13 +76,32 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     })
 }
 
-/// Reports a subsystem that is dormant after too many crashes by a condition of the Node and an event. The condition is
-/// sent again to every incarnation of NodeStatus.
-fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
-    let levels = Levels::new(move |subsystem: &Arc<str>, dormant: Option<&Arc<str>>| {
-        let told = SubsystemReported { subsystem: subsystem.clone(), dormant: dormant.cloned() };
-        status.tell(told).is_ok()
-    });
+/// Reports a subsystem that is dormant after too many crashes, or that leaves several pods alone for one cause, by a condition of
+/// the Node and an event. The condition is sent again to every incarnation of NodeStatus.
+fn tell_of_degradation(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
+    let levels = Arc::new(Levels::new(
+        move |(degradation, subsystem): &(Degradation, Arc<str>), why: Option<&Arc<str>>| {
+            let (subsystem, degradation) = (subsystem.clone(), *degradation);
+            status.tell(SubsystemReported { subsystem, degradation, why: why.cloned() }).is_ok()
+        },
+    ));
+    let stated = levels.clone();
+    let state = move |degradation: Degradation, subsystem: &str, why: Option<String>| {
+        if let Some(why) = &why {
+            let reason = match degradation {
+                Degradation::Dormant => SUBSYSTEM_DORMANT,
+                Degradation::PodsLeftAlone => PODS_LEFT_ALONE,
+            };
+            events.tell_or_count(RecordEvent {
+                object: EventObject::Node,
+                event_type: EventType::Warning,
+                reason: Arc::from(reason),
+                message: Arc::from(format!("{subsystem}: {why}")),
+            });
+        }
+        stated.state((degradation, Arc::from(subsystem)), why.map(Arc::from));
+    };
+    let crowds = Mutex::new(Crowds::default());
     tree.observe(move |event: &SupervisionEvent| {
         if event.actor == NodeStatus::NAME && matches!(event.what, EventKind::Started { .. }) {
             levels.tell_again();
@@ -88,6 +109,9 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
         // A worker is its pod's affair.
         if event.actor.split_once('/').is_some_and(|(kind, _)| kind == PodWorker::NAME) {
             return;
+        }
+        for (subsystem, why) in crowds.lock().unwrap_or_else(PoisonError::into_inner).hear(event) {
+            state(Degradation::PodsLeftAlone, &subsystem, why.map(str::to_owned));
         }
         let dormant = match &event.what {
             EventKind::Dormant { retry_seconds } => {
@@ -99,14 +123,6 @@ fn tell_of_dormancy(tree: &Tree, status: Address<SubsystemReported>, events: Add
             EventKind::Started { .. } | EventKind::Stopped | EventKind::ChildrenAwake => None,
             _ => return,
         };
-        if let Some(why) = &dormant {
-            events.tell_or_count(RecordEvent {
-                object: EventObject::Node,
-                event_type: EventType::Warning,
-                reason: Arc::from(pod_rules::reasons::SUBSYSTEM_DORMANT),
-                message: Arc::from(format!("{}: {why}", event.actor)),
-            });
-        }
-        levels.state(Arc::from(event.actor.as_str()), dormant.map(Arc::from));
+        state(Degradation::Dormant, &event.actor, dormant);
     });
 }

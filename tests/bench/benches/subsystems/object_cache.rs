@@ -9,6 +9,7 @@ use bridge_io::Io;
 use bridge_kube::fake::FakeApi;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
+use messages::PodUid;
 use messages::object_cache::GetSecret;
 use object_cache::{ObjectCache, ObjectCacheDeps};
 use supervision::{Outside, Place, Supervised, Vitality};
@@ -25,7 +26,11 @@ struct Alone {
 impl Alone {
     async fn get(&self, number: usize) -> bool {
         let name = format!("secret-{}", number / SHARING);
-        let ask = GetSecret { namespace: Arc::from("default"), name: Arc::from(name) };
+        let ask = GetSecret {
+            pod: PodUid::new(&number.to_string()),
+            namespace: Arc::from("default"),
+            name: Arc::from(name),
+        };
         let secret = self.actor.asked::<Outside, GetSecret>().ask(ask, DEADLINE).await;
         secret.is_ok_and(|secret| secret.is_ok())
     }

@@ -130,7 +130,8 @@ fn g12_a_pod_that_any_actor_stumbles_over_is_blamed_and_left_alone_and_nobody_el
         "LogManager",
     ] {
         let met = poison(actor, actor);
-        assert_eq!(met.len(), 4, "{actor} crashed at {met:?}");
+        // After the third one a step of a loop is left out.
+        assert!((3..=4).contains(&met.len()), "{actor} crashed at {met:?}");
     }
 }
 
@@ -150,6 +151,43 @@ fn g12_loops_over_all_pods_name_the_pod() {
     ] {
         let met = poison(actor, restarts);
         assert!(met.iter().any(|handling| handling == message), "{actor} crashed at {met:?}");
+    }
+}
+
+#[test]
+fn g11_a_loop_over_all_pods_gets_past_one_that_goes_on_panicking() {
+    for actor in ["PodSources", "PodManager", "StatusManager"] {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (world, api) = clustered(17);
+            for name in ["bad", "good"] {
+                api.put(&busy(name));
+            }
+            let node = FakeNode::start(sandbox, &world, &settings());
+            until("both pods", || ["bad", "good"].iter().all(|name| is_ready(&status(&api, name)))).await;
+            let fault = Fault::PoisonPod { pod: uid(&api, "bad"), times: 50 };
+            node.tree.inject(actor, fault).expect("it is in the tree");
+            node.tree.kill(actor).expect("it is in the tree");
+            sandbox.pass(Duration::from_secs(5)).await;
+            // A new incarnation reads everything again.
+            for restarts in 0..3 {
+                node.tree.kill(actor).expect("it is in the tree");
+                let name = format!("new{restarts}");
+                api.put(&busy(&name));
+                until("another pod", || is_ready(&status(&api, &name))).await;
+            }
+            sandbox.pass(Duration::from_secs(100)).await;
+            let report = sandbox_report(&node, actor).await;
+            assert_eq!(report.state, State::Running, "{actor}: {:?}", report.last_crash);
+            let stopped = world.runtime.counts().get(&Rpc::StopContainer).copied().unwrap_or(0);
+            assert_eq!((stopped, world.runtime.sandboxes().len()), (0, 5), "{actor}: no pod was touched");
+            let names = ["good", "new0", "new1", "new2"];
+            for name in names {
+                api.delete::<Pod>(NS, name, None);
+            }
+            until("their end", || names.iter().all(|name| api.get::<Pod>(NS, name).is_none())).await;
+            node.stop().await;
+        });
     }
 }
 
@@ -228,6 +266,65 @@ fn g14_dormancy_is_told_again_to_a_new_node_status() {
         until("the end of both", || !degraded().contains("Manager")).await;
         node.stop().await;
     });
+}
+
+/// One actor panics at every step on behalf of four pods, four times each, from its restart on.
+fn poison_several(actor: &str) {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(16).with_api();
+        let api = world.api.clone().expect("it has one");
+        let names = ["bad1", "bad2", "bad3", "bad4", "good"];
+        for name in names {
+            api.put(&pod(name, "serve"));
+        }
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("all pods", || names.iter().all(|name| is_ready(&status(&api, name)))).await;
+        let condition = |kind: &str| {
+            let status = api.get::<Node>(None, NODE).and_then(|node| node.status).unwrap_or_default();
+            status.conditions.into_iter().flatten().find(|one| one.type_ == kind && one.status == "True")
+        };
+        for name in &names[..4] {
+            let fault = Fault::PoisonPod { pod: uid(&api, name), times: 4 };
+            node.tree.inject(actor, fault).expect("it is in the tree");
+        }
+        node.tree.kill(actor).expect("it is in the tree");
+        until("the condition", || condition("KubeletDegraded").is_some()).await;
+        let told = condition("KubeletDegraded").expect("it is there");
+        assert_eq!(told.reason.as_deref(), Some("PodsLeftAlone"));
+        let message = told.message.unwrap_or_default();
+        let (place, why) = message.split_once(": it ").expect("actor and place, and why");
+        assert!(place.starts_with(&format!("{actor} at actors/supervision/src/blame.rs:")), "{message}");
+        assert_eq!(why, "panics for several pods, which are left alone");
+        let event = format!("{place}: it {why}");
+        let events = node.events().await;
+        assert!(events.iter().any(|one| *one.message == event), "{events:?}");
+        assert!(condition("Ready").is_some(), "the others go on");
+        api.put(&pod("new", "serve"));
+        until("another pod", || is_ready(&status(&api, "new"))).await;
+        node.tree.kill("NodeStatus").expect("it is in the tree");
+        // Each of them is let in for a moment and panics again; the condition holds all the while.
+        let mut last = std::collections::BTreeSet::new();
+        while let Some(held) = condition("KubeletDegraded") {
+            last.insert((held.message, held.last_transition_time.map(|time| time.0)));
+            sandbox.pass(Duration::from_millis(500)).await;
+        }
+        assert_eq!(last.len(), 1, "{last:?}");
+        for name in names {
+            until("the end of the quarantines", || quarantined(&status(&api, name)).is_empty()).await;
+        }
+        sandbox.pass(Duration::from_secs(600)).await;
+        assert!(condition("KubeletDegraded").is_none(), "it was the end");
+        assert_eq!(sandbox_report(&node, actor).await.state, State::Running);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn g18_a_panic_for_several_pods_at_one_place_is_told_on_the_node_until_it_is_over() {
+    for actor in ["ProbeManager", "VolumeManager", "PodManager", "StatusManager"] {
+        poison_several(actor);
+    }
 }
 
 /// Gives the pod labels that no pod can have.

@@ -81,14 +81,15 @@ async fn stir(node: &FakeNode) {
             let _ = observer.tell(PodObjectsChanged { uid: uid.clone() });
         }
     }
-    let secret = GetSecret { namespace: namespace.clone(), name: name.clone() };
+    let nobody = PodUid::new("nobody");
+    let secret = GetSecret { pod: nobody.clone(), namespace: namespace.clone(), name: name.clone() };
     let _ = node.node.secrets.ask(secret, soon).await;
     let _ = node
         .node
         .config_maps
-        .ask(GetConfigMap { namespace: namespace.clone(), name: name.clone() }, soon)
+        .ask(GetConfigMap { pod: nobody.clone(), namespace: namespace.clone(), name: name.clone() }, soon)
         .await;
-    let _ = node.node.runtime_classes.ask(GetRuntimeClass { name: name.clone() }, soon).await;
+    let _ = node.node.runtime_classes.ask(GetRuntimeClass { pod: nobody, name: name.clone() }, soon).await;
     let _ = node.node.services.ask(GetServices, soon).await;
     let pod = PodRef { uid: PodUid::new("nobody"), namespace, name: name.clone() };
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };

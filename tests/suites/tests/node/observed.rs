@@ -1,4 +1,5 @@
-//! What Pleg sees travels pod by pod: absence like presence, whatever is lost on the way and whichever end begins anew.
+//! What Pleg sees and what workers report travels pod by pod: absence like presence, whatever is lost on the way and whichever
+//! end begins anew.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use testkit::node::{FakeNode, World, is_ready, settings};
 use testkit::{Sandbox, sandbox};
 
 use crate::cluster::{clustered, pod, until, within};
+use crate::pods::web;
 
 const NS: Option<&str> = Some("default");
 
@@ -22,8 +24,8 @@ fn inject(node: &FakeNode, actor: &str, fault: Fault) {
     node.tree.inject(actor, fault).expect("every subsystem is in the tree");
 }
 
-fn lose(count: u32) -> Fault {
-    Fault::Drop { message: "PodObserved".to_owned(), count }
+fn lose(message: &str, count: u32) -> Fault {
+    Fault::Drop { message: message.to_owned(), count }
 }
 
 fn is_told(api: &FakeApi, name: &str) -> bool {
@@ -69,18 +71,48 @@ fn the_news_that_a_pod_has_vanished_may_be_lost_at_any_follower() {
         sandbox(Policy::default(), async |sandbox| {
             let (node, world, api) = started(sandbox, 421).await;
             let before = begun(&world);
-            inject(&node, actor, lose(1));
+            inject(&node, actor, lose("PodObserved", 1));
             world.runtime.wipe();
             within(30, &format!("another sandbox, for all that {actor} lost"), || begun(&world) > before)
                 .await;
             within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
             // Its end is seen by every follower, too: nothing of it stays.
-            inject(&node, actor, lose(1));
+            inject(&node, actor, lose("PodObserved", 1));
             api.delete::<Pod>(NS, "web", None);
             within(60, &format!("the end of which {actor} was not told"), || {
                 api.get::<Pod>(NS, "web").is_none() && world.runtime.sandboxes().is_empty()
             })
             .await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn the_reports_of_a_worker_may_be_lost_at_any_follower() {
+    for actor in ["PodManager", "StatusManager", "ProbeManager", "GarbageCollector", "EvictionManager"] {
+        sandbox(Policy::default(), async |sandbox| {
+            let (node, world, api) = started(sandbox, 424).await;
+            for (lost, end) in [(1, 20), (4, 100)] {
+                // A pod whose name waits for the end of its predecessor, and one that the server keeps until it has ended.
+                world.manifest("fixed.yaml", &web("fixed"));
+                let static_pods =
+                    || api.get::<Pod>(NS, "fixed-node").is_some_and(|_| is_told(&api, "fixed-node"));
+                within(60, "the static pod", static_pods).await;
+                let before = begun(&world);
+                inject(&node, actor, lose("WorkerReported", lost));
+                api.delete::<Pod>(NS, "web", None);
+                world.manifest("fixed.yaml", &web("fixed").replace("serve", "serve, again"));
+                within(end, &format!("the end of which {actor} did not hear"), || {
+                    api.get::<Pod>(NS, "web").is_none() && begun(&world) > before && static_pods()
+                })
+                .await;
+                api.put(&pod("web", "serve"));
+                within(60, "another pod of its name", || is_told(&api, "web")).await;
+                world.remove_manifest("fixed.yaml");
+                within(60, "the end of the static pod", || api.get::<Pod>(NS, "fixed-node").is_none()).await;
+                sandbox.pass(Duration::from_secs(5)).await;
+            }
             node.stop().await;
         });
     }

@@ -21,6 +21,11 @@ delivery!(Each => (): Command, Reject);
 struct EachAnyhow;
 delivery!(EachAnyhow => (): Command, Reject);
 
+/// The same in a loop that has to come to its end.
+#[derive(Clone, Debug)]
+struct EachToTheEnd;
+delivery!(EachToTheEnd => (): Command, Reject);
+
 /// The same in one effect that names no pod.
 #[derive(Clone, Debug)]
 struct EachInEffect;
@@ -128,6 +133,15 @@ impl Handler<EachAnyhow> for Looper {
     fn handle(&mut self, _: EachAnyhow, _: &mut Ctx<Self>) {
         for uid in self.0.pods() {
             blame::for_pod(&uid, || self.0.step(&uid));
+        }
+    }
+}
+
+impl Handler<EachToTheEnd> for Looper {
+    type Result = ();
+    fn handle(&mut self, _: EachToTheEnd, _: &mut Ctx<Self>) {
+        for uid in self.0.pods() {
+            blame::step(&uid, || self.0.step(&uid));
         }
     }
 }
@@ -249,6 +263,25 @@ fn g12_a_step_of_a_loop_is_its_pods_and_leaves_it_out_when_it_is_quarantined() {
         world.pass(Duration::from_secs(10)).await;
         assert_eq!(*outside.released.lock().unwrap(), [PodUid::new("bad")], "the actor learns of the end");
         assert_eq!(outside.done("bad"), 1, "and does what was left out");
+        assert_eq!(world.report("Looper").await.state, State::Running);
+    });
+}
+
+#[test]
+fn g11_a_loop_comes_to_its_end_past_a_pod_in_quarantine_that_panics() {
+    sandbox(Policy::default(), async |world| {
+        let outside = Outside::of(names(&["bad", "good"])).poison(&["bad"]);
+        let looper = start(world, Vitality::Vital, &outside);
+        again(world, &looper, EachToTheEnd, 30).await;
+        assert_eq!(crashes(world).await, bad(3), "the third one quarantines it");
+        assert_eq!((outside.done("bad"), outside.done("good")), (0, 27), "the others' steps go on");
+        outside.poisoned.lock().unwrap().clear();
+        again(world, &looper, EachToTheEnd, 1).await;
+        assert_eq!(outside.done("bad"), 1, "it is no longer left out as soon as it does not panic");
+        world.pass(Duration::from_secs(10)).await;
+        outside.poisoned.lock().unwrap().extend([PodUid::new("bad")]);
+        again(world, &looper, EachToTheEnd, 1).await;
+        assert_eq!(crashes(world).await, bad(4), "after the quarantine a panic is one again");
         assert_eq!(world.report("Looper").await.state, State::Running);
     });
 }

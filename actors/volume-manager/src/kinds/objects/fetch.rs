@@ -54,12 +54,13 @@ pub(super) async fn projection(
 /// What a source needs.
 async fn fetch(objects: &Objects, source: &VolumeProjection, pod: &Pod) -> Fetched {
     let namespace: Arc<str> = Arc::from(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let uid = PodRef::of(pod).uid;
     if let Some(secret) = &source.secret {
-        let ask = GetSecret { namespace, name: Arc::from(secret.name.as_str()) };
+        let ask = GetSecret { pod: uid, namespace, name: Arc::from(secret.name.as_str()) };
         let answer = objects.secrets.ask(ask, DEADLINE).await;
         Fetched::Secret(answer.unwrap_or_else(|error| Err(unanswered(&error))))
     } else if let Some(config_map) = &source.config_map {
-        let ask = GetConfigMap { namespace, name: Arc::from(config_map.name.as_str()) };
+        let ask = GetConfigMap { pod: uid, namespace, name: Arc::from(config_map.name.as_str()) };
         let answer = objects.config_maps.ask(ask, DEADLINE).await;
         Fetched::ConfigMap(answer.unwrap_or_else(|error| Err(unanswered(&error))))
     } else if let Some(token) = &source.service_account_token {
