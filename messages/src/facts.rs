@@ -248,15 +248,13 @@ pub struct ContainerVerdict {
 }
 
 /// All settled probe verdicts of a pod, by container name; a container without probes has no entry.
-/// Writer: ProbeManager.
+pub type Verdicts = Arc<BTreeMap<String, ContainerVerdict>>;
+
+/// The verdicts on pods with probes, pod by pod. Of a pod whose containers ProbeManager has not heard of yet it says that there
+/// is such a pod. The set is complete once all desired pods are known. Writer: ProbeManager.
 #[derive(Clone, Debug)]
-pub struct ProbeVerdict {
-    /// The pod's UID.
-    pub uid: PodUid,
-    /// The verdicts by container name.
-    pub containers: Arc<BTreeMap<String, ContainerVerdict>>,
-}
-delivery!(ProbeVerdict => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+pub struct ProbeVerdict(pub PodSetUpdate<Verdicts>);
+delivery!(ProbeVerdict => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
 /// The three states of a pod worker (row 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

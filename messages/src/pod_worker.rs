@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::facts::{
     DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection,
-    RuntimeObserved, SeenPod, WorkerReport,
+    RuntimeObserved, SeenPod, Verdicts, WorkerReport,
 };
 use crate::object_cache::PodObjectsChanged;
 use crate::{Key, PodRef, PodUid, delivery, receives};
@@ -61,8 +61,8 @@ receives!(
 /// The messages that a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodRef, PodUid, ProbeVerdict,
-        RuntimeObserved, SeenPod, delivery, receives,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodRef, PodUid, RuntimeObserved,
+        SeenPod, Verdicts, delivery, receives,
     };
 
     /// States what the worker shall do about its pod; a newer message replaces a waiting one.
@@ -87,6 +87,16 @@ pub mod worker {
     }
     delivery!(SyncPod => (): Command, LatestPerKey, pod = |m| Some(&m.pod.uid));
 
+    /// ProbeManager's verdicts on the worker's pod.
+    #[derive(Clone, Debug)]
+    pub struct PodJudged {
+        /// The pod's UID.
+        pub uid: PodUid,
+        /// As they are now.
+        pub verdicts: Verdicts,
+    }
+    delivery!(PodJudged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
+
     /// What Pleg sees of the worker's pod.
     #[derive(Clone, Debug)]
     pub struct PodSeen {
@@ -98,6 +108,6 @@ pub mod worker {
     delivery!(PodSeen => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
     receives!(
-        "PodWorker": SyncPod, PodSeen, RuntimeObserved, ProbeVerdict, EvictPod, NodeAddressesObserved, PodObjectsChanged
+        "PodWorker": SyncPod, PodSeen, RuntimeObserved, PodJudged, EvictPod, NodeAddressesObserved, PodObjectsChanged
     );
 }

@@ -1,17 +1,23 @@
 //! The messages that ProbeManager receives.
 
-use crate::facts::{DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, WorkerReported};
-use crate::{delivery, receives};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// Asks ProbeManager to send every verdict again, since a receiver has restarted.
+use crate::facts::{DesiredPodsChanged, NodeAddressesObserved, PodObserved, Verdicts, WorkerReported};
+use crate::{Key, PodUid, delivery, receives};
+
+/// Asks ProbeManager to send every verdict again: the receiver has restarted or has missed a change.
 #[derive(Clone, Debug)]
-pub struct ResendVerdicts;
-delivery!(ResendVerdicts => (): Command, LatestPerKey);
+pub struct ResendVerdicts {
+    /// Its name in the supervision tree.
+    pub receiver: &'static str,
+}
+delivery!(ResendVerdicts => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
 /// Asks for all verdicts.
 #[derive(Clone, Debug)]
 pub struct GetVerdicts;
-delivery!(GetVerdicts => Vec<ProbeVerdict>: Query, Reject);
+delivery!(GetVerdicts => BTreeMap<PodUid, Verdicts>: Query, Reject);
 
 receives!(
     "ProbeManager": DesiredPodsChanged, NodeAddressesObserved, PodObserved, WorkerReported, ResendVerdicts,

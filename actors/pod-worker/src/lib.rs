@@ -2,7 +2,7 @@
 //!   each pod has its worker and hands it every fact about the pod.
 //! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `PodReported`, `EvictPod`,
 //!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone:
-//!   `SyncPod`, `PodSeen`, `RuntimeObserved`, `ProbeVerdict`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
+//!   `SyncPod`, `PodSeen`, `RuntimeObserved`, `PodJudged`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
 //! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`, `WorkerReported`;
 //!   what the worker receives.
 //!   Worker: `ResendPod` and `PodReported` to the pool, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,

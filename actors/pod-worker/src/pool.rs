@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod, Verdicts,
     WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::worker::{PodSeen, SyncPod, Want};
+use messages::pod_worker::worker::{PodJudged, PodSeen, SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, PodReported, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
@@ -64,7 +64,7 @@ pub struct PodWorkerPool {
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
     observed: Followed<SeenPod>,
-    verdicts: BTreeMap<PodUid, ProbeVerdict>,
+    verdicts: Followed<Verdicts>,
     evictions: BTreeMap<PodUid, EvictPod>,
 }
 
@@ -81,7 +81,7 @@ impl PodWorkerPool {
             health: None,
             addresses: None,
             observed: Followed::default(),
-            verdicts: BTreeMap::new(),
+            verdicts: Followed::default(),
             evictions: BTreeMap::new(),
         }
     }
@@ -152,9 +152,7 @@ impl PodWorkerPool {
         if let Some(seen) = self.observed.get(uid) {
             self.forward(uid, PodSeen { uid: uid.clone(), seen: seen.clone() });
         }
-        if let Some(verdict) = self.verdicts.get(uid) {
-            self.forward(uid, verdict.clone());
-        }
+        self.forward_verdicts(uid);
         if let Some(eviction) = self.evictions.get(uid) {
             self.forward(uid, eviction.clone());
         }
@@ -168,6 +166,12 @@ impl PodWorkerPool {
         is_strange
     }
 
+    fn forward_verdicts(&self, uid: &PodUid) {
+        if let Some(verdicts) = self.verdicts.get(uid) {
+            self.forward(uid, PodJudged { uid: uid.clone(), verdicts: verdicts.clone() });
+        }
+    }
+
     fn forget(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         if self.worker_registry.is_desired(&uid) {
             let label = if self.worker_registry.is_static(&uid) { "true" } else { "" };
@@ -178,7 +182,6 @@ impl PodWorkerPool {
             self.wake(ctx);
         }
         self.children.remove(&uid);
-        self.verdicts.remove(&uid);
         self.evictions.remove(&uid);
         // The worker ends by itself; this stops one that is just being restarted.
         ctx.stop_child::<PodWorker>(&uid);
@@ -262,7 +265,7 @@ impl Subsystem for PodWorkerPool {
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts);
+        ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.resend_node {
             ctx.tell_until_taken(node, ResendNode);
         }
@@ -284,6 +287,7 @@ impl Subsystem for PodWorkerPool {
         if let Some(seen) = self.observed.now(pod) {
             self.see(pod, seen);
         }
+        self.forward_verdicts(pod);
         self.worker_registry.touch(pod);
         self.act(ctx);
     }
@@ -365,11 +369,12 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
 impl Handler<ProbeVerdict> for PodWorkerPool {
     type Result = ();
 
-    fn handle(&mut self, fact: ProbeVerdict, _ctx: &mut Ctx<Self>) {
-        let uid = fact.uid.clone();
-        if self.worker_registry.has(&uid) {
-            self.verdicts.insert(uid.clone(), fact.clone());
-            self.forward(&uid, fact);
+    fn handle(&mut self, ProbeVerdict(update): ProbeVerdict, ctx: &mut Ctx<Self>) {
+        let Some(changed) = self.verdicts.take(update) else {
+            return self.deps.resend_verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
+        };
+        for (uid, _) in changed {
+            ctx.for_pod(&uid, |_| self.forward_verdicts(&uid));
         }
     }
 }

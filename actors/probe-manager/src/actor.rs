@@ -1,26 +1,26 @@
 //! The actor: runs probes when they are due, and tells the verdicts that their answers settle.
 
+mod telling;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::MessageResult;
 use bridge_io::clock::Clock;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, WorkerReport,
-    WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, Verdicts,
+    WorkerReport, WorkerReported, WorkerState,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
-use messages::probe_manager::{GetVerdicts, ResendVerdicts};
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
-use pod_set::{Followed, PodSet, Taken};
+use pod_set::{Followed, PodSet, Taken, Teller};
 use supervision::{Address, Ctx, Effect, Subsystem};
 use tokio::time::Instant;
 
@@ -33,9 +33,6 @@ use crate::running::RunningProbe;
 use crate::texts;
 use crate::timer::{ProbeKey, Timer};
 use crate::verdict::{NoAnswer, ProbeAnswer};
-
-/// Pause before ProbeManager tells refused verdicts again.
-const PUBLISH_AGAIN: Duration = Duration::from_secs(1);
 
 /// A checkpoint that could not be written is tried again after this long.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
@@ -86,6 +83,7 @@ pub struct ProbeManager {
     desired: PodSet<Arc<DesiredPod>>,
     observed: Followed<SeenPod>,
     reports: Followed<Arc<WorkerReport>>,
+    told: Teller<Verdicts, ProbeVerdict>,
     ending: BTreeMap<PodUid, WorkerState>,
     /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
     /// or Ready would flap.
@@ -106,6 +104,7 @@ impl ProbeManager {
             desired: PodSet::default(),
             observed: Followed::default(),
             reports: Followed::default(),
+            told: Teller::new(0, [], ProbeVerdict),
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
@@ -129,15 +128,25 @@ impl ProbeManager {
         let uids = self.pods.keys().chain(self.ending.keys()).chain(self.desired.uids());
         let uids: BTreeSet<PodUid> = uids.cloned().collect();
         for uid in &uids {
-            ctx.for_pod(uid, |ctx| self.reconcile(uid, ctx));
+            if ctx.for_pod(uid, |ctx| self.reconcile(uid, ctx)).is_none() {
+                self.leave(uid);
+            }
         }
         if self.desired.is_complete() {
+            self.told.completed();
+            self.wake(ctx);
             self.drop_stale_checkpoints(ctx);
         }
     }
 
     /// The same for one pod.
     fn reconcile(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        self.reconcile_probes(uid, ctx);
+        self.forget_verdicts(uid);
+        self.wake(ctx);
+    }
+
+    fn reconcile_probes(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if !self.desired.is_known() || self.restored.is_none() {
             return;
         }
@@ -164,6 +173,7 @@ impl ProbeManager {
             }
             self.saved.insert(uid.clone(), restored);
             self.pods.insert(uid.clone(), probes);
+            self.leave(uid);
             self.catch_up(uid, ctx);
         }
         self.settled(uid, ctx);
@@ -226,7 +236,13 @@ impl ProbeManager {
         let Some(probes) = self.pods.get_mut(uid) else { return };
         probes.set_terminating(true);
         let stopped = !probes.may_run() || self.ending.get(uid) == Some(&WorkerState::Terminated);
-        if stopped { self.remove(uid, ctx) } else { self.reschedule(uid, ctx) }
+        if stopped {
+            self.remove(uid, ctx)
+        } else {
+            self.reschedule(uid, ctx)
+        }
+        self.forget_verdicts(uid);
+        self.wake(ctx);
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {
@@ -266,17 +282,6 @@ impl ProbeManager {
         self.restored = Some(kept);
         for uid in stale.into_keys() {
             self.forget_checkpoint(&uid, ctx);
-        }
-    }
-
-    /// Tells the followers the settled verdicts of a pod.
-    fn publish(&self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let Some(probes) = self.pods.get(uid) else { return };
-        let verdict = ProbeVerdict { uid: uid.clone(), containers: Arc::new(probes.verdicts()) };
-        let refused = self.deps.verdicts.iter().filter(|address| address.tell(verdict.clone()).is_err());
-        if refused.count() > 0 {
-            // Both are told again.
-            ctx.set_timer(Timer::Publish(uid.clone()), PUBLISH_AGAIN);
         }
     }
 
@@ -471,6 +476,9 @@ impl Subsystem for ProbeManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
+        self.told = Teller::new(ctx.incarnation(), self.deps.verdicts.iter().cloned(), ProbeVerdict);
+        self.told.begin();
+        self.wake(ctx);
         ctx.effect("load verdicts", None, load(self.deps.checkpoints.clone()), |actor, loaded, ctx| {
             let restored = loaded.unwrap_or_else(|error| {
                 tracing::warn!(%error, "beginning without the verdicts of earlier runs");
@@ -490,7 +498,7 @@ impl Subsystem for ProbeManager {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Save(uid) => self.save(&uid, ctx),
-            Timer::Publish(uid) => self.publish(&uid, ctx),
+            Timer::Tell => self.tell_due(ctx),
             Timer::Due(key) => {
                 let name = (key.container.clone(), key.kind);
                 let Some(probes) = self.pods.get(&key.pod) else { return };
@@ -504,7 +512,7 @@ impl Subsystem for ProbeManager {
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
-        Some(timer.pod().clone())
+        timer.pod().cloned()
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
@@ -577,27 +585,5 @@ impl actix::Handler<WorkerReported> for ProbeManager {
         for (uid, report) in changed {
             ctx.for_pod(&uid, |ctx| self.reported(&uid, &report, ctx));
         }
-    }
-}
-
-impl actix::Handler<ResendVerdicts> for ProbeManager {
-    type Result = ();
-
-    fn handle(&mut self, _: ResendVerdicts, ctx: &mut Ctx<Self>) {
-        for uid in self.pods.keys() {
-            ctx.for_pod(uid, |ctx| self.publish(uid, ctx));
-        }
-    }
-}
-
-impl actix::Handler<GetVerdicts> for ProbeManager {
-    type Result = MessageResult<GetVerdicts>;
-
-    fn handle(&mut self, _: GetVerdicts, ctx: &mut Ctx<Self>) -> Self::Result {
-        let mut verdict = |(uid, probes): (&PodUid, &PodProbes)| {
-            let containers = ctx.for_pod(uid, |_| probes.verdicts())?;
-            Some(ProbeVerdict { uid: uid.clone(), containers: Arc::new(containers) })
-        };
-        MessageResult(self.pods.iter().filter_map(&mut verdict).collect())
     }
 }

@@ -21,16 +21,17 @@ pub enum Timer {
     Due(ProbeKey),
     /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
-    /// Tell this pod's refused verdicts again.
-    Publish(PodUid),
+    /// Tell followers what they are owed of the verdicts, or a digest of them.
+    Tell,
 }
 
 impl Timer {
-    /// The pod of the timer.
-    pub fn pod(&self) -> &PodUid {
+    /// The pod of the timer, if it is one pod's.
+    pub fn pod(&self) -> Option<&PodUid> {
         match self {
-            Self::Due(key) => &key.pod,
-            Self::Save(pod) | Self::Publish(pod) => pod,
+            Self::Due(key) => Some(&key.pod),
+            Self::Save(pod) => Some(pod),
+            Self::Tell => None,
         }
     }
 }

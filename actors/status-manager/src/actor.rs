@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod, Verdicts,
     WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
@@ -99,6 +99,7 @@ pub struct StatusManager {
     status_cache: PodStatusCache,
     observed: Followed<SeenPod>,
     reports: Followed<Arc<WorkerReport>>,
+    verdicts: Followed<Verdicts>,
     writes: Writes,
     publisher: Publisher,
     /// Asks for one pod that wait for the checkpoints; `None` once these have been read.
@@ -120,6 +121,7 @@ impl StatusManager {
                 .telling_ready_to_start(deps.ready_to_start_condition),
             observed: Followed::default(),
             reports: Followed::default(),
+            verdicts: Followed::default(),
             writes: Writes::default(),
             publisher: Publisher::default(),
             waiting: Some(Vec::new()),
@@ -357,8 +359,6 @@ impl StatusManager {
 
     fn ask(&mut self) {
         let missing = self.status_cache.missing();
-        // Lost: the next round asks again.
-        self.deps.verdicts.tell_level(ResendVerdicts);
         if missing.desired {
             self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         }
@@ -388,7 +388,7 @@ impl Subsystem for StatusManager {
         self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
         self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
-        self.deps.verdicts.tell_level(ResendVerdicts);
+        self.deps.verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
             ctx.tell_until_taken(node, ResendNode);
         }
@@ -435,6 +435,9 @@ impl Subsystem for StatusManager {
             self.reports.get(pod).filter(|report| !report.is_over() || self.status_cache.has(pod))
         {
             self.status_cache.reported(pod, report.clone());
+        }
+        if let Some(verdicts) = self.verdicts.get(pod) {
+            self.status_cache.verdicts(pod, verdicts.clone());
         }
         self.compute(pod, ctx);
     }
@@ -516,9 +519,14 @@ impl Handler<WorkerReported> for StatusManager {
 
 impl Handler<ProbeVerdict> for StatusManager {
     type Result = ();
-    fn handle(&mut self, verdict: ProbeVerdict, ctx: &mut Ctx<Self>) {
-        self.status_cache.verdicts(&verdict.uid, verdict.containers);
-        self.compute(&verdict.uid, ctx);
+    fn handle(&mut self, ProbeVerdict(update): ProbeVerdict, ctx: &mut Ctx<Self>) {
+        let Some(changed) = self.verdicts.take(update) else {
+            return self.deps.verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
+        };
+        // What was said of a pod before it lost its probes, or came to its end, goes with the pod.
+        let now = |(uid, _): (PodUid, _)| self.verdicts.get(&uid).cloned().map(|verdicts| (uid, verdicts));
+        let changed = changed.into_iter().filter_map(now).collect();
+        self.heard(changed, ctx, PodStatusCache::verdicts);
     }
 }
 

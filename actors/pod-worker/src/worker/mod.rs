@@ -18,14 +18,13 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, NodeAddressesObserved, ProbeVerdict, RuntimeObserved, Source,
-    WaitingReason, WorkerReport,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, RuntimeObserved, Source, WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::PodTouched;
 use messages::pod_set::Generation;
-use messages::pod_worker::worker::{PodSeen, RECEIVER, SyncPod, Want};
+use messages::pod_worker::worker::{PodJudged, PodSeen, RECEIVER, SyncPod, Want};
 use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
@@ -445,11 +444,11 @@ impl Handler<RuntimeObserved> for PodWorker {
     }
 }
 
-impl Handler<ProbeVerdict> for PodWorker {
+impl Handler<PodJudged> for PodWorker {
     type Result = ();
 
-    fn handle(&mut self, fact: ProbeVerdict, ctx: &mut Ctx<Self>) {
-        self.verdicts = fact.containers;
+    fn handle(&mut self, fact: PodJudged, ctx: &mut Ctx<Self>) {
+        self.verdicts = fact.verdicts;
         self.reconcile(ctx);
     }
 }

@@ -1,0 +1,67 @@
+//! What followers are told of verdicts.
+
+use std::sync::Arc;
+
+use actix::{Handler, MessageResult};
+use messages::PodUid;
+use messages::pod_set::GonePod;
+use messages::probe_manager::{GetVerdicts, ResendVerdicts};
+use supervision::Ctx;
+
+use super::ProbeManager;
+use crate::timer::Timer;
+
+impl ProbeManager {
+    /// Tells the followers the settled verdicts of a pod.
+    pub(super) fn publish(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.get(uid) else { return };
+        let verdicts = Arc::new(probes.verdicts());
+        if self.told.set().get(uid) != Some(&verdicts) {
+            self.told.put(uid, verdicts);
+            self.wake(ctx);
+        }
+    }
+
+    /// The pod has probes, and nothing is told of it yet, or it is left alone: what was told of it holds.
+    pub(super) fn leave(&mut self, uid: &PodUid) {
+        if self.told.set().get(uid).is_none() {
+            self.told.unread(uid);
+        }
+    }
+
+    /// A pod without probes has no verdicts any more.
+    pub(super) fn forget_verdicts(&mut self, uid: &PodUid) {
+        if !self.pods.contains_key(uid) {
+            self.told.remove(uid, GonePod::default());
+        }
+    }
+
+    pub(super) fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
+        self.told.due();
+        self.wake(ctx);
+    }
+
+    pub(super) fn wake(&mut self, ctx: &mut Ctx<Self>) {
+        if let Some(after) = self.told.wake() {
+            ctx.set_timer(Timer::Tell, after);
+        }
+    }
+}
+
+impl Handler<ResendVerdicts> for ProbeManager {
+    type Result = ();
+
+    fn handle(&mut self, ask: ResendVerdicts, ctx: &mut Ctx<Self>) {
+        self.told.asked(ask.receiver);
+        self.wake(ctx);
+    }
+}
+
+impl Handler<GetVerdicts> for ProbeManager {
+    type Result = MessageResult<GetVerdicts>;
+
+    fn handle(&mut self, _: GetVerdicts, _ctx: &mut Ctx<Self>) -> Self::Result {
+        let verdicts = self.told.set().iter().map(|(uid, verdicts)| (uid.clone(), verdicts.clone()));
+        MessageResult(verdicts.collect())
+    }
+}
