@@ -8,14 +8,14 @@ use std::time::Duration;
 use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
-use messages::event_recorder::RecordEvent;
 use messages::PodUid;
+use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
-use messages::pod_set::PodSetUpdate;
-use pod_set::Followed;
 use messages::pleg::{GetHeldPods, GetRuntimePods, PodTouched, ResendObserved};
+use messages::pod_set::PodSetUpdate;
 use messages::runtime::ContainerState;
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
+use pod_set::Followed;
 use stage::{Neighbour, Stage, alone, ask, pod};
 use supervision::Supervised;
 

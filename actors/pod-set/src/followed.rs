@@ -120,7 +120,11 @@ mod tests {
         assert_eq!(followed.take(first).map(|all| all.len()), Some(3));
         let mut journal = Journal::new(2);
         assert_eq!(followed.take(journal.put(&uid(1), 1)), None, "another writer: it has to tell everything");
-        assert_eq!(followed.take(journal.snapshot()), Some(vec![]), "nothing is forgotten, nothing has changed");
+        assert_eq!(
+            followed.take(journal.snapshot()),
+            Some(vec![]),
+            "nothing is forgotten, nothing has changed"
+        );
         assert_eq!(followed.take(journal.put(&uid(2), 20)), Some(vec![(uid(2), Some(2))]));
         assert_eq!((followed.get(&uid(2)), followed.get(&uid(3))), (Some(&20), Some(&3)));
         let unread = journal.unread(&uid(3)).expect("it is news");

@@ -10,8 +10,8 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, WorkerReported,
-    WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod,
+    WorkerReported, WorkerState,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod, WorkerReport,
-    WorkerReported,
+    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod,
+    WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};

@@ -1,6 +1,6 @@
 //! GarbageCollector alone: it is told of every pod's new state, and tidies up once a round.
 
-use bench::alone::{Count, Stage, Subject, Looks, desired, pods, seen, wait};
+use bench::alone::{Count, Looks, Stage, Subject, desired, pods, seen, wait};
 use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::facts::{DesiredPodsChanged, PodObserved};
 use messages::pleg::ResendObserved;

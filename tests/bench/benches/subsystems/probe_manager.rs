@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, Looks, desired, pods, seen, wait};
+use bench::alone::{Count, Looks, Stage, Subject, desired, pods, seen, wait};
 use bridge_http::probes::FakeProber;
 use bridge_io::clock::Clock;
 use messages::facts::{DesiredPodsChanged, PodObserved};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::alone::{Count, Stage, Subject, Looks, desired, pods, runtime_well, seen, wait};
+use bench::alone::{Count, Looks, Stage, Subject, desired, pods, runtime_well, seen, wait};
 use messages::facts::{DesiredPodsChanged, PodObserved, RuntimeObserved};
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;

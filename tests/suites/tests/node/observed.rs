@@ -71,7 +71,8 @@ fn the_news_that_a_pod_has_vanished_may_be_lost_at_any_follower() {
             let before = begun(&world);
             inject(&node, actor, lose(1));
             world.runtime.wipe();
-            within(30, &format!("another sandbox, for all that {actor} lost"), || begun(&world) > before).await;
+            within(30, &format!("another sandbox, for all that {actor} lost"), || begun(&world) > before)
+                .await;
             within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
             // Its end is seen by every follower, too: nothing of it stays.
             inject(&node, actor, lose(1));
