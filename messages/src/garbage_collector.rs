@@ -10,7 +10,7 @@ delivery!(CollectNow => (): Command, LatestPerKey);
 
 /// Asks GarbageCollector to remove every container that is not needed, those of ended pods included, ignoring the
 /// configured number of dead containers to keep. EvictionManager asks when the disk is full. Answered when the removal
-/// has been tried.
+/// has been tried, which it is not before all desired pods are known, or after half a minute.
 #[derive(Clone, Debug)]
 pub struct RemoveDeadContainers;
 delivery!(RemoveDeadContainers => (): Command, Wait);

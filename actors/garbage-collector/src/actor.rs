@@ -23,7 +23,7 @@ use crate::removals::Removals;
 
 /// Upstream's period of collections (row 19.12).
 const PERIOD: Duration = Duration::from_secs(60);
-/// The longest wait of an ask for the removal of all dead containers: what still hangs then is not waited for.
+/// The longest wait of an ask for the removal of all dead containers: what hangs or is not known then is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// GarbageCollector's settings, effects and addresses.
@@ -99,8 +99,8 @@ impl GarbageCollector {
             self.tell_problem();
         }
         if !self.desired.is_complete() {
-            // Without the whole set of desired pods anything may still be needed.
-            return self.answer(ctx);
+            // Without the whole set of desired pods anything may still be needed; asks wait for it.
+            return;
         }
         let now = self.deps.clock.now();
         // Nothing of a quarantined pod is removed.
@@ -156,7 +156,7 @@ impl GarbageCollector {
         if self.removals.is_idle() && !self.looking {
             self.tell_problem();
         }
-        if self.awaited.is_empty() && !self.looking {
+        if self.awaited.is_empty() && !self.looking && self.desired.is_complete() {
             self.answer(ctx);
         }
     }
@@ -240,10 +240,14 @@ impl Subsystem for GarbageCollector {
 
 impl Handler<DesiredPodsChanged> for GarbageCollector {
     type Result = ();
-    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
+        let was_complete = self.desired.is_complete();
         let changed = self.desired.take(update);
         if matches!(changed, Taken::Missed) {
             self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
+        }
+        if !was_complete && self.desired.is_complete() && !self.waiting.is_empty() {
+            self.collect(ctx);
         }
     }
 }

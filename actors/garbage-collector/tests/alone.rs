@@ -17,7 +17,7 @@ use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::runtime::ContainerState;
-use stage::{Neighbour, Stage, alone, ask, desired, pod, reported, seen, told};
+use stage::{Neighbour, Stage, alone, ask, desired, desired_so_far, pod, reported, seen, told};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -182,14 +182,35 @@ fn neighbours_whose_mailboxes_are_full_hold_up_no_collection() {
         near.events.refuse();
         near.manager.refuse();
         let actor = near.start(stage);
-        let answer = ask(&actor, RemoveDeadContainers, SECOND).await;
-        assert_eq!(answer, Ok(()), "nothing is known, so nothing goes; its asker does not wait for that");
         actor.address().tell(ended(stage).await).unwrap();
         actor.address().tell(desired(1)).unwrap();
         actor.address().tell(released()).unwrap();
         ask(&actor, RemoveDeadContainers, SECOND).await.unwrap();
         assert_eq!((near.manager.refused().len(), near.touched.refused().len()), (1, 1));
         assert!(stage.fakes.runtime.containers().is_empty());
+    });
+}
+
+#[test]
+fn the_removal_of_all_waits_until_all_desired_pods_are_known_and_not_for_ever() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(desired_so_far(&[pod(0)])).unwrap();
+        actor.address().tell(released()).unwrap();
+        let begun = tokio::time::Instant::now();
+        let remove = || ask(&actor, RemoveDeadContainers, 60 * SECOND);
+        remove().await.unwrap();
+        assert_eq!((begun.elapsed().as_secs(), is_empty(stage)), (30, false), "its patience ends");
+        let known_later = async {
+            stage.pass(20 * SECOND).await;
+            assert!(!is_empty(stage), "another source may still want it");
+            actor.address().tell(desired(1)).unwrap();
+        };
+        let (answer, ()) = futures::join!(remove(), known_later);
+        answer.unwrap();
+        assert_eq!((begun.elapsed().as_secs(), is_empty(stage)), (50, true));
     });
 }
 

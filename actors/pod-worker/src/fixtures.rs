@@ -110,7 +110,8 @@ pub fn sandbox(attempt: u32, ready: bool) -> RuntimeSandbox {
     }
 }
 
-/// A pod with one ready sandbox and these containers, newest first within a name.
-pub fn runtime_pod(containers: Vec<RuntimeContainer>) -> RuntimePod {
+/// A pod with one ready sandbox and these containers, newest first within a name, in the promised order of names.
+pub fn runtime_pod(mut containers: Vec<RuntimeContainer>) -> RuntimePod {
+    containers.sort_by(|a, b| a.name.cmp(&b.name));
     RuntimePod { pod: pod_ref(), sandboxes: vec![sandbox(0, true)], containers }
 }

@@ -13,6 +13,7 @@ use crate::lifecycle::Lifecycle;
 use crate::past::Past;
 use crate::plan::{AttemptHistory, Finished, Inputs, PodPlan, plan};
 use crate::termination::{TerminationPlan, terminate};
+use crate::texts;
 
 /// All facts of a worker that has no task under way.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,12 @@ pub fn next(situation: &ReconcileInput<'_>) -> Step {
                 return Step::Rest(Some(until));
             }
             let grace = lifecycle.grace_seconds().unwrap_or(1).saturating_sub(situation.grace_used);
-            let plan = terminate(pod, observed, grace, situation.stopped_sandboxes);
+            let mut plan = terminate(pod, observed, grace, situation.stopped_sandboxes);
+            // Upstream's sync, which the pod's end does not cut off, kills such a container before all are stopped.
+            let failed = &situation.known.hook_failed;
+            for kill in plan.kills.iter_mut().filter(|kill| failed.get(&*kill.name) == Some(&kill.id)) {
+                kill.message = texts::FAILED_POST_START_HOOK.to_owned();
+            }
             if plan.is_done() { Step::Stopped } else { Step::Terminate(plan) }
         }
         (WorkerState::Terminated, _) => Step::Release(Release {
@@ -173,6 +179,7 @@ mod tests {
         retry_at: Option<Timestamp>,
         hooks_until: Option<Timestamp>,
         grace_used: i64,
+        known: AttemptHistory,
     }
 
     impl World {
@@ -189,6 +196,7 @@ mod tests {
                 retry_at: None,
                 hooks_until: None,
                 grace_used: 0,
+                known: AttemptHistory::default(),
             }
         }
 
@@ -204,7 +212,7 @@ mod tests {
                 health: self.health.as_ref(),
                 verdicts: &BTreeMap::new(),
                 backoff: &CrashBackoff::new(BackoffBounds::default()),
-                known: &AttemptHistory::default(),
+                known: &self.known,
                 past: &Past::default(),
                 stopped_sandboxes: &self.stopped,
                 retry_at: self.retry_at,
@@ -315,6 +323,17 @@ mod tests {
         world.hooks_until = None;
         world.grace_used = 30;
         assert_eq!(grace(&world), 0, "there is no time for a preStop hook");
+    }
+
+    #[test]
+    fn a_stop_says_whose_hook_has_failed_meanwhile() {
+        let mut world = World::new("Always", vec![running("a", 0), running("b", 0), running("c", 0)]);
+        world.known.hook_failed.insert("b".into(), Arc::from("b-0"));
+        world.known.hook_failed.insert("c".into(), Arc::from("another"));
+        world.lifecycle.end(&Trigger::Deleted, world.pod.as_ref());
+        let Step::Terminate(plan) = world.next() else { panic!("it is stopped") };
+        let messages: Vec<_> = plan.kills.iter().map(|kill| kill.message.as_str()).collect();
+        assert_eq!(messages, ["Stopping container a", "FailedPostStartHook", "Stopping container c"]);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ pub(crate) use pod_rules::conditions::READY;
 use pod_rules::conditions::status as state;
 use pod_rules::reasons::{EVICTED, PREEMPTING};
 
-use crate::container_state::{last_terminated, running, terminated};
+use crate::container_state::{by_name, last_terminated, running, terminated};
 use crate::in_place;
 use crate::phase::{Phase, terminal_reason};
 use crate::spec::{self, Kind};
@@ -141,8 +141,9 @@ fn sandbox_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> bool {
 fn initialized(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition {
     let mut unknown = Vec::new();
     let mut incomplete = Vec::new();
+    let statuses = by_name(input.init);
     for container in spec::init(spec) {
-        match input.init.iter().find(|s| s.name == container.name) {
+        match statuses.get(container.name) {
             None => unknown.push(container.name),
             Some(status) => {
                 let done = match container.kind {
@@ -183,9 +184,9 @@ fn containers_ready(spec: &PodSpec, input: &ConditionsInput<'_>) -> PodCondition
     let mut unknown = Vec::new();
     let mut unready = Vec::new();
     let sidecars = spec::init(spec).filter(|c| c.kind == Kind::Sidecar);
+    let statuses = by_name(input.init.iter().chain(input.regular));
     for container in sidecars.chain(spec::regular(spec)) {
-        let mut statuses = input.init.iter().chain(input.regular);
-        match statuses.find(|s| s.name == container.name) {
+        match statuses.get(container.name) {
             None => unknown.push(container.name),
             Some(status) if !status.ready => unready.push(container.name),
             Some(_) => {}

@@ -1,5 +1,7 @@
 //! PURE: the states of a container in the API's form, and the reasons that only StatusManager gives.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
 };
@@ -21,6 +23,13 @@ pub(crate) fn lost(message: &str) -> ContainerState {
         }),
         ..ContainerState::default()
     }
+}
+
+/// The statuses by the names of their containers, the first of each name: a pod may have thousands.
+pub(crate) fn by_name<'a>(
+    statuses: impl IntoIterator<Item = &'a ContainerStatus, IntoIter: DoubleEndedIterator>,
+) -> BTreeMap<&'a str, &'a ContainerStatus> {
+    statuses.into_iter().rev().map(|status| (&*status.name, status)).collect()
 }
 
 /// The running state, if the container is in it.

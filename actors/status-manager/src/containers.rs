@@ -14,7 +14,7 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 use pod_rules::reasons;
 
 use crate::container_state::{
-    STATUS_UNKNOWN, STATUS_UNKNOWN_EXIT, last_terminated, lost, running, terminated, waiting,
+    STATUS_UNKNOWN, STATUS_UNKNOWN_EXIT, by_name, last_terminated, lost, running, terminated, waiting,
 };
 use crate::spec::{ContainerSpec, Kind};
 use crate::{effective, in_place};
@@ -71,12 +71,12 @@ pub(crate) fn statuses<'a>(
     previous: &[ContainerStatus],
     context: &Context<'_>,
 ) -> Vec<ContainerStatus> {
-    specs.map(|spec| status(&spec, previous.iter().find(|s| s.name == spec.name), context)).collect()
+    let previous = by_name(previous);
+    specs.map(|spec| status(&spec, previous.get(spec.name).copied(), context)).collect()
 }
 
 fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Context<'_>) -> ContainerStatus {
-    let mut instances =
-        context.observed.into_iter().flat_map(|o| o.containers.iter()).filter(|c| &*c.name == spec.name);
+    let mut instances = context.observed.into_iter().flat_map(|o| o.instances(spec.name));
     let newest = instances.next();
     let mut status = match newest {
         Some(container) => present(spec, container, instances.next(), old, context),

@@ -8,7 +8,7 @@ use messages::runtime::{self, RuntimePod};
 use pod_rules::conditions;
 use pod_rules::restart::{could_restart_all, restarts_all};
 
-use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, terminated, waiting};
+use crate::container_state::{RESTARTING_ALL, STATUS_UNKNOWN_EXIT, by_name, terminated, waiting};
 use crate::phase::{Phase, terminal_reason};
 use crate::spec::{self, ContainerSpec};
 
@@ -33,12 +33,8 @@ pub(crate) fn is_restarting(
     if told.iter().any(|c| c.type_ == ALL_RESTARTING && c.status == conditions::status(true)) {
         return true;
     }
-    let known: Vec<&ContainerStatus> = previous
-        .into_iter()
-        .flat_map(|p| [&p.init_container_statuses, &p.container_statuses])
-        .flatten()
-        .flatten()
-        .collect();
+    let known = previous.into_iter().flat_map(|p| [&p.init_container_statuses, &p.container_statuses]);
+    let known = by_name(known.flatten().flatten());
     let ended = |container: &ContainerSpec<'_>| {
         let exited = |i: &&runtime::RuntimeContainer| i.state == runtime::ContainerState::Exited;
         let newest = observed.map(|o| o.latest(container.name));
@@ -46,7 +42,7 @@ pub(crate) fn is_restarting(
             return false;
         }
         let now = newest.flatten().map(|i| i.exit_code);
-        let before = known.iter().find(|s| s.name == container.name).and_then(|s| terminated(s));
+        let before = known.get(container.name).and_then(|s| terminated(s));
         [now, before.map(|end| end.exit_code)]
             .into_iter()
             .flatten()

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::conditions::{CONTAINERS_READY, READY, not_ready_in};
+use crate::container_state::by_name;
 use crate::containers::time;
 use crate::phase::Phase;
 
@@ -142,8 +143,9 @@ fn settle_containers(
     previous: &[ContainerStatus],
     shares: Shares,
 ) {
+    let previous = by_name(previous);
     for status in statuses.iter_mut().flatten() {
-        if let Some(old) = previous.iter().find(|s| s.name == status.name) {
+        if let Some(old) = previous.get(&*status.name) {
             status.restart_count = status.restart_count.max(old.restart_count);
         }
         for state in [&mut status.state, &mut status.last_state].into_iter().flatten() {

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use pod_rules::reasons::{COMPLETED, EVICTED};
 use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts};
 
+use crate::container_state::by_name;
 use crate::progress::Start;
 use crate::publish::Outcome;
 
@@ -172,10 +173,10 @@ fn ended(before: Option<&PodStatus>, now: &PodStatus) -> Vec<(&'static str, i32,
     let end = |status: &ContainerStatus| status.state.as_ref()?.terminated.clone();
     let mut found = Vec::new();
     for (kind, list) in lists {
+        let before = by_name(before.and_then(list).into_iter().flatten());
         for container in list(now).into_iter().flatten() {
             let Some(ended) = end(container) else { continue };
-            let old = before.and_then(list).into_iter().flatten().find(|old| old.name == container.name);
-            if old.is_none_or(|old| end(old).is_none()) {
+            if before.get(&*container.name).is_none_or(|old| end(old).is_none()) {
                 found.push((kind, ended.exit_code, ended.reason.unwrap_or_default()));
             }
         }

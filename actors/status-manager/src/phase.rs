@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodSpec};
 use pod_rules::phases;
 
-use crate::container_state::{RESTARTING_ALL, last_terminated, running, terminated, waiting};
+use crate::container_state::{RESTARTING_ALL, by_name, last_terminated, running, terminated, waiting};
 use crate::spec::{self, ContainerSpec, Kind};
 
 /// `status.phase`.
@@ -71,17 +71,17 @@ struct Tally {
 /// The phase that follows from the containers alone.
 pub(crate) fn phase(pod: &PodSpec, input: &PhaseInput<'_>) -> Phase {
     let policy = pod.restart_policy.as_deref();
-    let find = |list: &'_ [ContainerStatus], name: &str| list.iter().find(|s| s.name == name).cloned();
+    let (init, regular) = (by_name(input.init), by_name(input.regular));
     let mut tally = Tally::default();
     for container in spec::init(pod) {
-        let status = find(input.init, container.name);
+        let status = init.get(container.name).copied();
         match container.kind {
-            Kind::Sidecar => tally.sidecar(status.as_ref()),
-            _ => tally.init(&container, status.as_ref(), policy),
+            Kind::Sidecar => tally.sidecar(status),
+            _ => tally.init(&container, status, policy),
         }
     }
     for container in spec::regular(pod) {
-        tally.regular(&container, find(input.regular, container.name).as_ref(), policy);
+        tally.regular(&container, regular.get(container.name).copied(), policy);
     }
     tally.phase(input)
 }

@@ -101,8 +101,9 @@ pub(crate) fn exited(name: &str, id: &str, attempt: u32, exit_code: i32) -> Runt
     }
 }
 
-/// A pod with a ready sandbox.
-pub(crate) fn observed(containers: Vec<RuntimeContainer>) -> RuntimePod {
+/// A pod with a ready sandbox and these containers, in the promised order of names.
+pub(crate) fn observed(mut containers: Vec<RuntimeContainer>) -> RuntimePod {
+    containers.sort_by(|a, b| a.name.cmp(&b.name));
     let sandbox = RuntimeSandbox {
         id: Arc::from("sandbox"),
         attempt: 0,

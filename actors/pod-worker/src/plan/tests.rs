@@ -561,7 +561,8 @@ fn apply(case: &mut Case, plan: &PodPlan) {
                 readiness: None,
             },
         );
-        runtime.containers.insert(0, one);
+        let place = runtime.containers.partition_point(|c| c.name < one.name);
+        runtime.containers.insert(place, one);
     }
     case.now += 1_000;
 }

@@ -541,6 +541,7 @@ fn long_termination_messages_share_the_room() {
     assert_eq!(message.len(), 6 * 1024);
 }
 
+mod crowd;
 mod in_place;
 
 #[test]

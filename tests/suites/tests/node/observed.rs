@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bridge_cri::Rpc;
+use bridge_cri::fake::ExecScript;
 use bridge_kube::fake::FakeApi;
 use k8s_openapi::api::core::v1::Pod;
 use messages::supervision::Fault;
@@ -112,6 +113,35 @@ fn the_reports_of_a_worker_may_be_lost_at_any_follower() {
                 world.remove_manifest("fixed.yaml");
                 within(60, "the end of the static pod", || api.get::<Pod>(NS, "fixed-node").is_none()).await;
                 sandbox.pass(Duration::from_secs(5)).await;
+            }
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_verdict_may_be_lost_at_any_follower() {
+    for (actor, lost) in
+        [("PodWorkerPool", 1), ("StatusManager", 1), ("PodWorkerPool", 3), ("StatusManager", 3)]
+    {
+        sandbox(Policy::default(), async |sandbox| {
+            let (node, world, api) = started(sandbox, 425).await;
+            world.manifest("probed.yaml", &web("probed"));
+            let is_ready = || is_told(&api, "probed-node");
+            within(60, "the static pod", is_ready).await;
+            sandbox.pass(Duration::from_secs(5)).await;
+            let fails = |probe: &str| {
+                world.runtime.script_exec(probe, ExecScript { exit_code: 1, ..ExecScript::default() })
+            };
+            let restarts = || world.runtime.counts()[&Rpc::StartContainer];
+            let before = restarts();
+            inject(&node, actor, lose("ProbeVerdict", lost));
+            if actor == "StatusManager" {
+                fails("ready");
+                within(100, "the pod not to be Ready", || !is_ready()).await;
+            } else {
+                fails("alive");
+                within(120, "the container to be started again", || restarts() > before).await;
             }
             node.stop().await;
         });
