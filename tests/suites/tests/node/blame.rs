@@ -140,7 +140,7 @@ fn g12_a_pod_that_any_actor_stumbles_over_is_blamed_and_left_alone_and_nobody_el
 fn g12_loops_over_all_pods_name_the_pod() {
     for (actor, message, restarts) in [
         ("PodSources", "pods of the API server", "PodSources"),
-        ("ProbeManager", "DesiredPodsChanged", "ProbeManager"),
+        ("ProbeManager", "WorkerReported", "ProbeManager"),
         ("ObjectCache", "DesiredPodsChanged", "ObjectCache"),
         ("ResourceManager", "DesiredPodsChanged", "ResourceManager"),
         ("EvictionManager", "DesiredPodsChanged", "EvictionManager"),

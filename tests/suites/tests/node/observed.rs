@@ -122,7 +122,7 @@ fn the_reports_of_a_worker_may_be_lost_at_any_follower() {
 #[test]
 fn a_verdict_may_be_lost_at_any_follower() {
     for (actor, lost) in
-        [("PodWorkerPool", 1), ("StatusManager", 1), ("PodWorkerPool", 3), ("StatusManager", 3)]
+        [("PodWorkerPool", 1), ("StatusManager", 1), ("PodWorkerPool", 2), ("StatusManager", 2)]
     {
         sandbox(Policy::default(), async |sandbox| {
             let (node, world, api) = started(sandbox, 425).await;
