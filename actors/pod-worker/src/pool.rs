@@ -13,6 +13,7 @@ use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
+use messages::pod_set::GonePod;
 use messages::pod_worker::worker::{PodJudged, PodSeen, SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, PodReported, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
@@ -177,10 +178,11 @@ impl PodWorkerPool {
             let label = if self.worker_registry.is_static(&uid) { "true" } else { "" };
             self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
         }
-        if let Some(report) = self.reports.set().get(&uid).cloned() {
-            self.reports.put_last(&uid, Arc::new(report.over()));
-            self.wake(ctx);
+        match self.reports.set().get(&uid) {
+            Some(report) => self.reports.put_last(&uid, Arc::new(report.over())),
+            None => self.reports.remove(&uid, GonePod::default()),
         }
+        self.wake(ctx);
         self.children.remove(&uid);
         self.evictions.remove(&uid);
         // The worker ends by itself; this stops one that is just being restarted.
