@@ -9,7 +9,10 @@
 //! upstream's does, too. Upstream waits for ever, this worker for the grace period, of which the wait is a part.
 //!
 //! A preStop hook is an effect of its own beside the stop that begins it: it goes on when the stop waits for it no
-//! longer, and its failure is told when it fails. It ends with its container, or with the worker.
+//! longer, and its failure is told when it fails. It ends with its container, or with the worker: the bridge gives up the
+//! call of a worker that crashes, and the runtime ends the command. So the next incarnation runs the hook again, as upstream
+//! does with each try to stop a container and after a restart: Kubernetes promises that a hook runs at least once. Waiting
+//! for the rest of the grace period instead would wait for nothing, and stop a container that has not been prepared for it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

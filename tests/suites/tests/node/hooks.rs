@@ -300,6 +300,52 @@ fn a_worker_that_crashes_while_its_stop_waits_for_a_hook_stops_the_pod() {
 }
 
 #[test]
+fn a_post_start_hook_that_fails_while_the_stop_waits_is_why_its_container_is_killed() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(34);
+        world.runtime.script_exec("warm", takes(20, 3));
+        let hook = "postStart: {exec: {command: [warm]}}";
+        world.manifest("p.yaml", &pod("p", 60, &[container("z", ""), container("a", hook)]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_hooked(&node, &world).await;
+        world.remove_manifest("p.yaml");
+        node.until_empty().await;
+        let killings = node.events().await.into_iter().filter(|event| &*event.reason == "Killing");
+        let mut messages: Vec<_> = killings.map(|event| event.message.to_string()).collect();
+        messages.sort();
+        assert_eq!(messages, ["FailedPostStartHook", "Stopping container z"]);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_worker_that_crashes_while_a_pre_stop_hook_runs_runs_it_again() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(35);
+        world.runtime.script_exec("drain", takes(20, 0));
+        let hook = "preStop: {exec: {command: [drain]}}";
+        world.manifest("p.yaml", &pod("p", 600, &[container("a", hook)]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_ready(&node, "p").await;
+        let a = id(&world.runtime, "a");
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(10)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::ExecSync], 1, "it runs");
+        let workers = node.tree.snapshot().await.actors.into_iter().filter(|one| one.kind == "PodWorker");
+        for worker in workers {
+            node.tree.kill(&worker.name).expect("it was just seen");
+        }
+        node.until_empty().await;
+        let execs = times(&world.runtime, Rpc::ExecSync, &a);
+        assert_eq!(execs.len(), 2, "the crash has cut it off: {execs:?}");
+        let drained = first(&world.runtime, Rpc::StopContainer, &a) - execs[1];
+        assert!((20_000..20_500).contains(&drained.as_millis()), "the second is waited for: {drained:?}");
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_pre_stop_hook_that_outlasts_the_grace_has_failed_only_if_it_fails() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(33);
