@@ -1,6 +1,7 @@
 //! The actor: merges the pods of the sources, admits or refuses them, and tells its observers of the result.
 
 mod node;
+mod reports;
 mod tell;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
     DesiredPods, DesiredPodsChanged, PressureObserved, Rejection, RuntimeObserved, Source, SourcePod,
-    WorkerReport, WorkerReported,
+    WorkerReport,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
@@ -352,32 +353,6 @@ impl PodManager {
         }
     }
 
-    /// Takes the report of a pod's worker. Whether it changes a fact that other pods may wait for.
-    fn take_report(&mut self, uid: &PodUid, report: Arc<WorkerReport>) -> bool {
-        let is_news = self.known.report(uid.clone(), report);
-        if is_news {
-            self.decisions.settle(uid, self.told.get(uid).map(|desired| &desired.pod), &self.known);
-        }
-        is_news
-    }
-
-    fn ask_workers(&self, ctx: &mut Ctx<Self>) {
-        let asked = self.deps.workers.ask(GetWorkers, ASK_DEADLINE);
-        ctx.effect("ask workers", None, asked, Self::heard_workers);
-    }
-
-    fn heard_workers(&mut self, answer: WorkersAnswer, ctx: &mut Ctx<Self>) {
-        let Ok(reports) = answer else {
-            ctx.set_timer(Timer::AskWorkers, ASK_AGAIN);
-            return;
-        };
-        for (uid, report) in reports {
-            blame::step(&uid.clone(), || self.known.report_if_unknown(uid, report));
-        }
-        self.heard.workers = true;
-        self.decide(ctx);
-    }
-
     fn ask_statuses(&self, ctx: &mut Ctx<Self>) {
         let asked = self.deps.statuses.ask(GetKnownStatuses, ASK_DEADLINE);
         ctx.effect("ask statuses", None, asked, Self::heard_statuses);
@@ -533,23 +508,6 @@ impl Handler<ApiPodsChanged> for PodManager {
                 self.decide(ctx);
             }
             Taken::Missed => self.deps.sources.tell_level(ResendPods),
-        }
-    }
-}
-
-impl Handler<WorkerReported> for PodManager {
-    type Result = ();
-    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
-        let Some(changed) = self.reports.hear(update) else {
-            return self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
-        };
-        let mut news = false;
-        for (uid, report) in changed {
-            news |= ctx.for_pod(&uid, |_| self.take_report(&uid, report)).unwrap_or(false);
-        }
-        if news {
-            self.count_pods_soon(ctx);
-            if self.waiting > 0 { self.decide(ctx) } else { self.mirror(ctx) }
         }
     }
 }

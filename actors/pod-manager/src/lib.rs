@@ -2,7 +2,7 @@
 //!   critical ones, keeps mirrors of static pods at the API server.
 //! Receives: PodsChanged, ApiPodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
 //!   GetPods, GetPressure, GetStaticOf.
-//! Sends: DesiredPodsChanged, MirrorPods, RecordEvent, ResendPods, GetWorkers, GetKnownStatuses, GetHeldPods,
+//! Sends: DesiredPodsChanged, MirrorPods, RecordEvent, ResendPods, ResendReports, GetWorkers, GetKnownStatuses, GetHeldPods,
 //!   ResendObserved, ResendNode, ResendPressure, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again); workers' reports (the pool is asked); which
 //!   pods were admitted (the workers' and the runtime's pods) or refused (StatusManager is asked); which pods the

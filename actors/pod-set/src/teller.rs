@@ -111,7 +111,7 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
         self.digest_at = self.digest_at.min(now + SOON);
     }
 
-    /// Tells everybody everything.
+    /// Tells every follower everything.
     pub fn tell_all(&mut self, journal: &Journal<V>) {
         for follower in &mut self.followers {
             follower.owed = Owed::All;
