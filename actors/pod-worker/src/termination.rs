@@ -1,13 +1,14 @@
 //! PURE: the order of stopping containers and their grace periods (rows 4.3, 5.13, 5.17, 7.10).
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use messages::runtime::{RuntimeContainer, RuntimePod};
 
 use crate::plan::KillReason;
-use crate::spec::{ContainerKind, PodView, init_kind};
+use crate::spec::{ContainerKind, PodView};
 use crate::texts;
 
 /// The least time between the stop signal and SIGKILL, in seconds.
@@ -36,8 +37,9 @@ pub struct Kill {
     /// The grace period in seconds, from now: the wait for other containers is a part of it. Without any left
     /// there is no preStop hook.
     pub grace_seconds: i64,
-    /// Containers of this plan (by ID) that are stopped before this one, unless its grace period ends first.
-    pub after: Vec<Arc<str>>,
+    /// When it is stopped: after all of this plan with an earlier turn, unless its grace period ends first. Regular containers
+    /// come first, then the sidecars from the last one of the spec. `None`: it waits for no other, and no other for it.
+    pub turn: Option<usize>,
     /// The message of the event Killing.
     pub message: String,
 }
@@ -59,16 +61,27 @@ pub fn terminate(
     grace_seconds: i64,
     stopped: &BTreeSet<Arc<str>>,
 ) -> TerminationPlan {
-    let view = pod.map(PodView::of);
-    let live: Vec<&RuntimeContainer> = runtime.live().collect();
+    let roles = pod.map(|pod| roles(PodView::of(pod))).unwrap_or_default();
+    let live: Vec<(&RuntimeContainer, Role)> = runtime
+        .live()
+        .map(|container| (container, roles.get(&*container.name).copied().unwrap_or(Role::UNKNOWN)))
+        .collect();
+    // The live sidecars, the last one of the spec first.
+    let sidecars: BTreeSet<Reverse<usize>> =
+        live.iter().filter_map(|(_, role)| role.sidecar.map(Reverse)).collect();
+    let turns: BTreeMap<usize, usize> =
+        sidecars.into_iter().zip(1..).map(|(Reverse(at), turn)| (at, turn)).collect();
     let kills = live
-        .iter()
-        .map(|container| Kill {
+        .into_iter()
+        .map(|(container, role)| Kill {
             id: container.id.clone(),
             name: container.name.clone(),
-            kind: kind_of(view, &container.name),
+            kind: role.kind,
             grace_seconds,
-            after: view.map(|view| stopped_before(view, container, &live)).unwrap_or_default(),
+            turn: match role.sidecar {
+                Some(at) => turns.get(&at).copied(),
+                None => role.is_regular.then_some(0),
+            },
             message: texts::stopping(&container.name),
         })
         .collect();
@@ -81,33 +94,34 @@ pub fn terminate(
     TerminationPlan { kills, sandboxes }
 }
 
-fn kind_of(view: Option<PodView<'_>>, name: &str) -> ContainerKind {
-    view.and_then(|view| view.find(name)).map_or(ContainerKind::Regular, |(kind, _)| kind)
+/// What a container of the spec is to the order of stops.
+#[derive(Clone, Copy)]
+struct Role {
+    kind: ContainerKind,
+    is_regular: bool,
+    /// The place in the spec of one that is a sidecar.
+    sidecar: Option<usize>,
 }
 
-/// The containers that are stopped before this one: for a sidecar, all regular containers and the sidecars
-/// after it in the spec.
-fn stopped_before(
-    view: PodView<'_>,
-    container: &RuntimeContainer,
-    live: &[&RuntimeContainer],
-) -> Vec<Arc<str>> {
-    let sidecars: Vec<&str> = view
-        .init()
-        .iter()
-        .filter(|container| init_kind(container) == ContainerKind::Sidecar)
-        .map(|container| container.name.as_str())
-        .collect();
-    let Some(place) = sidecars.iter().position(|name| *name == &*container.name) else {
-        return Vec::new();
-    };
-    live.iter()
-        .filter(|other| {
-            view.regular().iter().any(|regular| regular.name == *other.name)
-                || sidecars[place + 1..].contains(&&*other.name)
-        })
-        .map(|other| other.id.clone())
-        .collect()
+impl Role {
+    /// Of one that the spec does not have.
+    const UNKNOWN: Self = Self { kind: ContainerKind::Regular, is_regular: false, sidecar: None };
+}
+
+/// The roles of a spec's containers by name; the first one of a name counts.
+fn roles<'a>(view: PodView<'a>) -> BTreeMap<&'a str, Role> {
+    let lasting = view.containers().enumerate().map(|(at, (kind, container))| {
+        let sidecar = (kind == ContainerKind::Sidecar).then_some(at);
+        (container.name.as_str(), Role { kind, is_regular: kind == ContainerKind::Regular, sidecar })
+    });
+    let ephemeral = view.ephemeral().iter().map(|container| {
+        (container.name.as_str(), Role { kind: ContainerKind::Ephemeral, is_regular: false, sidecar: None })
+    });
+    let mut roles = BTreeMap::new();
+    for (name, role) in lasting.chain(ephemeral) {
+        roles.entry(name).or_insert(role);
+    }
+    roles
 }
 
 /// The grace period of a single container that is killed while its pod goes on, in seconds: the pod's
@@ -154,9 +168,11 @@ mod tests {
     use super::*;
     use crate::fixtures::{container, exited, instance, pod, probe, running, runtime_pod, sandbox, sidecar};
 
-    fn after<'a>(plan: &'a TerminationPlan, id: &str) -> Vec<&'a str> {
+    /// The containers that are stopped before this one.
+    fn before<'a>(plan: &'a TerminationPlan, id: &str) -> Vec<&'a str> {
         let kill = plan.kills.iter().find(|kill| &*kill.id == id).expect("is killed");
-        kill.after.iter().map(|id| &**id).collect()
+        let is_before = |other: &&Kill| other.turn.is_some() && other.turn < kill.turn;
+        plan.kills.iter().filter(is_before).map(|kill| &*kill.id).collect()
     }
 
     #[test]
@@ -175,17 +191,37 @@ mod tests {
         ]);
         let plan = terminate(Some(&pod), &runtime, 30, &BTreeSet::new());
         assert_eq!(plan.kills.len(), 3);
-        assert_eq!(after(&plan, "a-0"), Vec::<&str>::new());
-        assert_eq!(after(&plan, "s2-0"), ["a-0"]);
-        assert_eq!(after(&plan, "s1-0"), ["a-0", "s2-0"]);
+        assert_eq!(before(&plan, "a-0"), Vec::<&str>::new());
+        assert_eq!(before(&plan, "s2-0"), ["a-0"]);
+        assert_eq!(before(&plan, "s1-0"), ["a-0", "s2-0"]);
         assert_eq!(plan.kills[0].message, "Stopping container a");
+    }
+
+    #[test]
+    fn the_order_takes_work_by_the_number_of_containers() {
+        let name = |kind: &str, number: usize| format!("{kind}{number:04}");
+        let pod = pod(
+            "Always",
+            (0..4000).map(|number| sidecar(&name("s", number))).collect(),
+            (0..4000).map(|number| container(&name("a", number))).collect(),
+        );
+        let all = ["a", "s"].into_iter().flat_map(|kind| (0..4000).map(move |number| name(kind, number)));
+        let runtime = runtime_pod(all.map(|name| running(&name, 0)).collect());
+        let begun = tokio::time::Instant::now();
+        let plan = terminate(Some(&pod), &runtime, 30, &BTreeSet::new());
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        let turns: Vec<Option<usize>> = ["a3999", "s3999", "s0000"]
+            .map(|name| plan.kills.iter().find(|kill| &*kill.name == name).and_then(|kill| kill.turn))
+            .into();
+        assert_eq!(turns, [Some(0), Some(1), Some(4000)]);
     }
 
     #[test]
     fn without_a_spec_all_are_killed_at_once() {
         let runtime = runtime_pod(vec![running("a", 0), instance("b", 0, ContainerState::Unknown)]);
         let plan = terminate(None, &runtime, ORPHAN_GRACE_SECONDS, &BTreeSet::new());
-        assert!(plan.kills.iter().all(|kill| kill.after.is_empty() && kill.grace_seconds == 1));
+        assert!(plan.kills.iter().all(|kill| kill.turn.is_none() && kill.grace_seconds == 1));
         assert_eq!(plan.kills.len(), 2);
     }
 
@@ -240,15 +276,14 @@ mod tests {
             let count = live.len();
             let plan = terminate(Some(&pod), &runtime_pod(live), 30, &BTreeSet::new());
             prop_assert_eq!(plan.kills.len(), count);
-            let mut stopped: BTreeSet<Arc<str>> = BTreeSet::new();
-            for _ in 0..count {
-                let ready: Vec<_> = plan.kills.iter()
-                    .filter(|kill| kill.after.iter().all(|id| stopped.contains(id)))
-                    .map(|kill| kill.id.clone())
-                    .collect();
-                stopped.extend(ready);
+            let turn = |name: &str| plan.kills.iter().find(|kill| &*kill.name == name).and_then(|kill| kill.turn);
+            // A regular container is stopped before every sidecar, and a sidecar before those above it in the spec.
+            for pair in [("a", "s2"), ("b", "s2"), ("a", "s1"), ("b", "s1"), ("s2", "s1")] {
+                if let (Some(first), Some(second)) = (turn(pair.0), turn(pair.1)) {
+                    prop_assert!(first < second, "{:?}", pair);
+                }
             }
-            prop_assert_eq!(stopped.len(), count);
+            prop_assert_eq!(turn("i"), None, "an init container waits for none, and none for it");
         }
 
         #[test]
