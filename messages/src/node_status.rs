@@ -37,14 +37,14 @@ pub struct SubsystemReported {
 }
 delivery!(SubsystemReported => (): Command, LatestPerKey, key = |m| crate::Key::Name(m.subsystem.clone()));
 
-/// Asks NodeStatus to post the Node as not ready, since the kubelet is about to exit. Answered when the API server has
-/// the condition, or when posting it has failed.
+/// Asks NodeStatus to post the Node as not ready, since the kubelet is about to exit. Answered when posting it has ended, with
+/// whether the API server has the condition.
 #[derive(Clone, Debug)]
 pub struct PostNotReady {
     /// The condition's message; it names the subsystem that has failed.
     pub why: Arc<str>,
 }
-delivery!(PostNotReady => (): Command, Wait);
+delivery!(PostNotReady => bool: Command, Wait);
 
 receives!(
     "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,

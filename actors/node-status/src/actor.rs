@@ -107,7 +107,7 @@ pub struct NodeStatus {
     degraded: BTreeMap<Arc<str>, (node_status::Degradation, Arc<str>)>,
     failed: Option<Arc<str>>,
     /// The ask that waits until the last status is posted.
-    last: Option<Reply<()>>,
+    last: Option<Reply<bool>>,
     posting: bool,
     again: bool,
     tries: u32,

@@ -273,7 +273,7 @@ fn the_last_word_is_posted_before_it_is_answered() {
         tell_runtime(&actor);
         near.until_ready(stage, &actor).await;
         let order = PostNotReady { why: Arc::from("Pleg has failed") };
-        ask(&actor, order, 2 * SECOND).await.unwrap();
+        assert!(ask(&actor, order, 2 * SECOND).await.unwrap());
         assert_eq!(near.ready().as_deref(), Some("False"));
     });
 }

@@ -69,7 +69,7 @@ impl Handler<SubsystemReported> for NodeStatus {
 }
 
 impl Handler<PostNotReady> for NodeStatus {
-    type Result = ReplyLater<()>;
+    type Result = ReplyLater<bool>;
     fn handle(&mut self, order: PostNotReady, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         self.failed = Some(order.why);

@@ -127,7 +127,7 @@ impl NodeStatus {
     /// Answers the ask for the last status: nothing more is posted for now.
     fn over(&mut self) {
         if let Some(last) = self.last.take() {
-            last.send(());
+            last.send(self.node.as_ref().is_some_and(|node| !is_ready(node)));
         }
     }
 }

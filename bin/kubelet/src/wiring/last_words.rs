@@ -26,12 +26,12 @@ pub struct LastWords {
 
 impl LastWords {
     /// Sets the Node's Ready condition to false because of this failure, within a bounded time, so that the cluster
-    /// need not wait until the lease has run out. NodeStatus writes the condition; if NodeStatus has failed itself, the
-    /// condition is written without it.
+    /// need not wait until the lease has run out. NodeStatus writes the condition; if NodeStatus has failed itself, cannot write
+    /// it, or does not answer for half of that time, the condition is written without it.
     pub async fn not_ready(&self, failure: &Failure) {
         let why: Arc<str> = Arc::from(format!("subsystem {} has failed: {}", failure.actor, failure.reason));
         let end = Instant::now() + NOT_READY_WITHIN;
-        if self.status.ask(PostNotReady { why: why.clone() }, NOT_READY_WITHIN).await.is_ok() {
+        if self.status.ask(PostNotReady { why: why.clone() }, NOT_READY_WITHIN / 2).await == Ok(true) {
             return;
         }
         match timeout(end.saturating_duration_since(Instant::now()), self.write(&why)).await {

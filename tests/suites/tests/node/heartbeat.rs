@@ -254,7 +254,7 @@ fn a_kubelet_that_gives_up_says_so_first() {
         heart.live(10).await;
         let why = Arc::from("subsystem Pleg has failed: it crashed");
         let answer = heart.not_ready.ask(PostNotReady { why }, Duration::from_secs(2)).await;
-        assert_eq!(answer, Ok(()));
+        assert_eq!(answer, Ok(true));
         let expected = ("False".to_owned(), "subsystem Pleg has failed: it crashed".to_owned());
         assert_eq!(heart.ready(), Some(expected));
         sandbox.tree.stop_all();
