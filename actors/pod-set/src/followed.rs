@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use messages::facts::{SeenPod, WorkerReport};
+use messages::facts::{SeenPod, WorkerReport, WorkerState};
 use messages::pod_set::PodSetUpdate;
 use messages::runtime::RuntimePod;
 use messages::{PodRef, PodUid};
@@ -56,7 +56,7 @@ impl<V: Clone + PartialEq> Followed<V> {
 
     /// Keeps what was known of a pod that the writer does not show and has not called gone.
     fn keep(&mut self, uid: &PodUid, before: Option<V>) {
-        if let Some(before) = before.filter(|_| !self.set.contains(uid) && !self.set.is_removed(uid)) {
+        if let Some(before) = before.filter(|_| !self.set.contains(uid) && !self.is_removed(uid)) {
             self.earlier.insert(uid.clone(), before);
         }
     }
@@ -68,7 +68,12 @@ impl<V: Clone + PartialEq> Followed<V> {
 
     /// Whether the writer has said that the pod is not there, or has said all and has not named it.
     pub fn is_removed(&self, uid: &PodUid) -> bool {
-        self.set.is_removed(uid)
+        self.set.is_removed(uid) || self.set.gone(uid).is_some()
+    }
+
+    /// The pods that are there and that the writer cannot read, by UID.
+    pub fn unread_uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.set.unread_uids()
     }
 
     /// Every pod of which something is known, by UID.
@@ -85,13 +90,14 @@ pub trait Ends {
 
 impl Ends for SeenPod {
     fn over(&self) -> Self {
-        self.gone()
+        Self { state: Arc::new(RuntimePod::absent(self.state.pod.clone())), touch: self.touch }
     }
 }
 
 impl Ends for Arc<WorkerReport> {
     fn over(&self) -> Self {
-        Self::new(WorkerReport::over(self))
+        let state = WorkerState::Terminated;
+        Self::new(WorkerReport { state, released: true, deleted: true, ..WorkerReport::clone(self) })
     }
 }
 

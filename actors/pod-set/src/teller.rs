@@ -38,6 +38,8 @@ const NOTHING: Owed = Owed::Pods(BTreeSet::new());
 struct Follower<M: Delivery> {
     address: Address<M>,
     owed: Owed,
+    /// It has taken a snapshot of this writer's, so that single changes tell it something.
+    has_begun: bool,
     /// How often in a row it has refused what it was owed.
     refusals: u32,
     /// What it is owed is told from then on.
@@ -77,7 +79,8 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
     /// Followers that are owed everything, in messages that `message` makes.
     pub fn new(followers: impl IntoIterator<Item = Address<M>>, message: fn(PodSetUpdate<V>) -> M) -> Self {
         let now = Instant::now();
-        let follower = |address| Follower { address, owed: Owed::All, refusals: 0, not_before: now };
+        let follower =
+            |address| Follower { address, owed: Owed::All, has_begun: false, refusals: 0, not_before: now };
         Self {
             followers: followers.into_iter().map(follower).collect(),
             message,
@@ -98,8 +101,11 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
     pub fn tell(&mut self, update: &PodSetUpdate<V>, journal: &Journal<V>) {
         let Some(uid) = update.pod().filter(|_| self.has_begun) else { return self.tell_all(journal) };
         let now = Instant::now();
-        for follower in self.followers.iter_mut().filter(|one| one.owed != Owed::All) {
-            if follower.address.tell((self.message)(update.clone())).is_err() {
+        for follower in self.followers.iter_mut().filter(|one| one.has_begun) {
+            if follower.owed == Owed::All {
+                // The snapshot that it is owed has this change, too, but comes later.
+                follower.address.tell_level((self.message)(update.clone()));
+            } else if follower.address.tell((self.message)(update.clone())).is_err() {
                 if follower.owed == NOTHING {
                     follower.refused(now);
                 }
@@ -156,6 +162,7 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
             };
             if taken {
                 let is_all = follower.owed == Owed::All;
+                follower.has_begun |= is_all;
                 follower.not_before = if is_all { now + BETWEEN_SNAPSHOTS } else { now };
                 follower.refusals = 0;
                 follower.owed = NOTHING;
@@ -179,10 +186,19 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
         }
     }
 
-    /// After how long something is due, if that is sooner than was said before.
-    pub fn wake(&mut self) -> Option<Duration> {
+    fn due_at(&self) -> Instant {
         let owed = self.followers.iter().filter(|one| one.owed != NOTHING).map(|one| one.not_before);
-        let at = owed.fold(self.digest_at, Instant::min);
+        owed.fold(self.digest_at, Instant::min)
+    }
+
+    /// After how long something is due.
+    pub fn due_in(&self) -> Duration {
+        self.due_at().saturating_duration_since(Instant::now())
+    }
+
+    /// The same, if that is sooner than was said before.
+    pub fn wake(&mut self) -> Option<Duration> {
+        let at = self.due_at();
         if !self.has_begun || self.woken_at.is_some_and(|said| said <= at) {
             return None;
         }
@@ -275,6 +291,11 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
     /// As [`Followers::due`].
     pub fn due(&mut self) {
         self.followers.due(&self.journal);
+    }
+
+    /// As [`Followers::due_in`].
+    pub fn due_in(&self) -> Duration {
+        self.followers.due_in()
     }
 
     /// As [`Followers::wake`].

@@ -18,12 +18,12 @@ use messages::pod_worker::worker::{PodJudged, PodSeen, SyncPod, Want};
 use messages::pod_worker::{EvictPod, GetWorkers, PodReported, RECEIVER, ResendPod, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::{Delivery, PodRef, PodUid};
-use pod_set::{Followed, Teller};
+use pod_set::{Ends, Followed, Teller};
 use supervision::{Child, ChildSpec, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::deps::PodWorkerPoolDeps;
 use crate::dns::check_resolv_conf;
-use crate::texts::check_limits_for_resolv_conf;
+use crate::texts::{DEADLINE_EXCEEDED, check_limits_for_resolv_conf};
 use crate::worker::PodWorker;
 use crate::worker_registry::{Order, WorkerRegistry};
 
@@ -179,7 +179,7 @@ impl PodWorkerPool {
             self.deps.worker.metrics.restarted_pods.with_label_values(&[label]).inc();
         }
         match self.reports.set().get(&uid) {
-            Some(report) => self.reports.put_last(&uid, Arc::new(report.over())),
+            Some(report) => self.reports.put_last(&uid, report.over()),
             None => self.reports.remove(&uid, GonePod::default()),
         }
         self.wake(ctx);
@@ -290,6 +290,10 @@ impl Subsystem for PodWorkerPool {
             self.see(pod, seen);
         }
         self.forward_verdicts(pod);
+        if let Some((pod, want)) = self.worker_registry.goal(pod) {
+            // The worker reports again, whatever became of what it told meanwhile.
+            self.sync(&pod.uid.clone(), pod, want);
+        }
         self.worker_registry.touch(pod);
         self.act(ctx);
     }
@@ -388,12 +392,18 @@ impl Handler<PodReported> for PodWorkerPool {
         if !self.worker_registry.has(&uid) {
             return;
         }
+        // An earlier pool may have given the order, and the next incarnation of the worker has to know. That its time is up it
+        // finds by itself.
+        if let Some(why) = report.failed.as_ref().filter(|why| why.reason != DEADLINE_EXCEEDED) {
+            let order = || EvictPod { uid: uid.clone(), grace_seconds: None, why: why.clone() };
+            self.evictions.entry(uid.clone()).or_insert_with(order);
+        }
         let is_decisive = self.worker_registry.report(&uid, &report);
         if self.reports.set().get(&uid) != Some(&report) {
             self.reports.put(&uid, report);
             self.wake(ctx);
         }
-        if self.reports.set().unread_uids().next().is_none() {
+        if self.waiting.is_some() && self.reports.set().unread_uids().next().is_none() {
             self.answer_waiting();
         }
         if is_decisive {

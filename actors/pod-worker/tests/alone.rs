@@ -10,13 +10,13 @@ use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
 use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_http::probes::FakeProber;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState};
+use messages::facts::{Rejection, RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState};
 use messages::image_manager::{EnsureImage, PresentImage};
 use messages::node_status::ResendNode;
 use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
-use messages::pod_worker::{GetWorkers, ResendReports};
+use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::runtime::{ContainerState, RuntimePod};
@@ -269,6 +269,33 @@ fn a_new_pool_knows_of_its_workers_before_they_report() {
         stage.until("the answer", || workers.is_finished()).await;
         let workers = workers.await.unwrap().unwrap();
         assert_eq!(workers.keys().collect::<Vec<_>>(), [&pod(0).pod_ref.uid]);
+    });
+}
+
+#[test]
+fn an_order_to_evict_outlives_the_pool_and_the_worker() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.fakes.runtime.fault(Rpc::StopContainer, 1000, Fault::Hang);
+        let why = Rejection { reason: "Evicted".to_owned(), message: "memory is short".to_owned() };
+        let uid = pod(0).pod_ref.uid.clone();
+        actor.address().tell(EvictPod { uid: uid.clone(), grace_seconds: Some(0), why }).unwrap();
+        stage.until("the stop", || calls(stage, Rpc::StopContainer) > 0).await;
+        stage.crash::<PodWorkerPool>().await;
+        tell_facts(&actor);
+        stage.pass(5 * SECOND).await;
+        near.reports.take();
+        stage.tree.kill(&format!("PodWorker/{uid}")).unwrap();
+        stage.pass(10 * SECOND).await;
+        actor.address().tell(ResendReports { receiver: "StatusManager" }).unwrap();
+        stage.pass(2 * SECOND).await;
+        let mut followed: Followed<Arc<WorkerReport>> = Followed::default();
+        near.reports.heard().into_iter().for_each(|told| drop(followed.take(told.0)));
+        let report = followed.get(&uid).expect("the worker has reported");
+        assert_eq!(report.failed.as_ref().map(|why| why.reason.as_str()), Some("Evicted"));
     });
 }
 
