@@ -114,13 +114,6 @@ pub struct SeenPod {
     pub touch: u64,
 }
 
-impl SeenPod {
-    /// The pod when the runtime holds nothing of it any more.
-    pub fn gone(&self) -> Self {
-        Self { state: Arc::new(RuntimePod::absent(self.state.pod.clone())), touch: self.touch }
-    }
-}
-
 /// What the runtime holds of pods, pod by pod. A pod of which it holds nothing is told as such and stays in the set for some
 /// time. The set is complete when every pod has been looked at that the first whole list named. Writer: Pleg.
 #[derive(Clone, Debug)]
@@ -304,11 +297,6 @@ pub struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// The pod when its worker is over: nothing is left of it.
-    pub fn over(&self) -> Self {
-        Self { state: WorkerState::Terminated, released: true, deleted: true, ..self.clone() }
-    }
-
     /// Whether the worker is over.
     pub fn is_over(&self) -> bool {
         self.released && self.deleted

@@ -201,7 +201,8 @@ impl GarbageCollector {
     fn known(&self) -> BTreeSet<PodUid> {
         let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
         let present = self.observed.present().map(|(uid, _)| uid);
-        self.desired.uids().chain(present).chain(working).cloned().collect()
+        let unread = self.desired.unread_uids().chain(self.observed.unread_uids());
+        self.desired.uids().chain(present).chain(working).chain(unread).cloned().collect()
     }
 }
 

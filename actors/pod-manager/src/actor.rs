@@ -404,7 +404,7 @@ pub enum Timer {
     Exceeded(PodRef),
     /// The mirror pod of this full name may be tried again.
     Mirror(String),
-    /// Tell the digests of the desired pods.
+    /// Tell followers what they are owed of the desired pods, or a digest of them.
     Tell,
     /// Count the pods that are not over.
     Count,

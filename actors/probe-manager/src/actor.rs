@@ -191,6 +191,11 @@ impl ProbeManager {
         {
             self.publish(uid, ctx);
         }
+        if let (Some(report), Some(probes)) = (self.reports.get(uid), self.pods.get_mut(uid))
+            && report.state == WorkerState::Syncing
+        {
+            probes.set_starting(&report.starting, at.now);
+        }
     }
 
     /// Takes what Pleg sees of a pod.
@@ -236,13 +241,7 @@ impl ProbeManager {
         let Some(probes) = self.pods.get_mut(uid) else { return };
         probes.set_terminating(true);
         let stopped = !probes.may_run() || self.ending.get(uid) == Some(&WorkerState::Terminated);
-        if stopped {
-            self.remove(uid, ctx)
-        } else {
-            self.reschedule(uid, ctx)
-        }
-        self.forget_verdicts(uid);
-        self.wake(ctx);
+        if stopped { self.remove(uid, ctx) } else { self.reschedule(uid, ctx) }
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {
@@ -260,6 +259,8 @@ impl ProbeManager {
         }
         self.saved.remove(uid);
         self.ending.remove(uid);
+        self.forget_verdicts(uid);
+        self.wake(ctx);
         ctx.cancel_timer(&Timer::Save(uid.clone()));
         self.forget_checkpoint(uid, ctx);
     }

@@ -23,7 +23,7 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
 use messages::supervision::PodQuarantined;
-use pod_set::Followed;
+use pod_set::{Ends, Followed};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 
 use crate::checkpoint::{PREFIX, Step, Writes};
@@ -349,6 +349,26 @@ impl StatusManager {
         self.compute_soon(touched, ctx);
     }
 
+    /// Takes over what has been told of a pod.
+    fn catch_up(&mut self, uid: &PodUid) {
+        if let Some(seen) = self.observed.get(uid) {
+            self.status_cache.observed(uid, seen.state.clone());
+        }
+        // Otherwise the pod is back under its UID, and the report of its earlier life.
+        let counts =
+            |report: &&Arc<WorkerReport>| !report.is_over() || self.status_cache.is_being_deleted(uid);
+        if let Some(report) = self.reports.get(uid).filter(counts) {
+            self.status_cache.reported(uid, report.clone());
+        } else if self.reports.is_removed(uid)
+            && let Some(report) = self.status_cache.report(uid)
+        {
+            self.status_cache.reported(uid, report.over());
+        }
+        if let Some(verdicts) = self.verdicts.get(uid) {
+            self.status_cache.verdicts(uid, verdicts.clone());
+        }
+    }
+
     /// Sets the timer that asks again for facts lost on the way; without missing facts there is no timer.
     fn ask_later(&mut self, ctx: &mut Ctx<Self>) {
         if !self.is_asking && self.status_cache.is_missing_facts() {
@@ -431,14 +451,7 @@ impl Subsystem for StatusManager {
         if let Some(seen) = self.observed.now(pod) {
             self.status_cache.observed(pod, seen.state);
         }
-        if let Some(report) =
-            self.reports.get(pod).filter(|report| !report.is_over() || self.status_cache.has(pod))
-        {
-            self.status_cache.reported(pod, report.clone());
-        }
-        if let Some(verdicts) = self.verdicts.get(pod) {
-            self.status_cache.verdicts(pod, verdicts.clone());
-        }
+        self.catch_up(pod);
         self.compute(pod, ctx);
     }
 
@@ -465,7 +478,13 @@ impl Handler<DesiredPodsChanged> for StatusManager {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
         match self.status_cache.desired(update) {
-            Heard::Compute(touched) => self.compute_soon(touched, ctx),
+            Heard::Compute(touched) => {
+                // What was told of a pod before it was known to be desired.
+                for uid in &touched {
+                    ctx.for_pod(uid, |_| self.catch_up(uid));
+                }
+                self.compute_soon(touched, ctx);
+            }
             Heard::Missed => self.deps.desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
     }

@@ -230,6 +230,17 @@ impl PodStatusCache {
         Duration::from_millis(report.map_or(0, |report| report.pulled_ms))
     }
 
+    /// Whether the pod is being deleted at the API server.
+    pub fn is_being_deleted(&self, uid: &PodUid) -> bool {
+        let desired = self.pods.get(uid).and_then(|entry| entry.facts.desired.as_ref());
+        desired.is_some_and(|desired| desired.pod.metadata.deletion_timestamp.is_some())
+    }
+
+    /// The newest report of the pod's worker.
+    pub fn report(&self, uid: &PodUid) -> Option<Arc<WorkerReport>> {
+        self.pods.get(uid)?.facts.report.clone()
+    }
+
     /// Whether anything is known of the pod.
     pub fn has(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)

@@ -10,14 +10,15 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_metrics::Registry;
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{DesiredPod, RuntimeObserved, WorkerState};
+use messages::facts::{DesiredPod, RuntimeObserved, SeenPod, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
+use messages::runtime::RuntimePod;
 use messages::status_manager::{GetKnownStatuses, GetPodStatus};
-use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well};
+use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well, told};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::Supervised;
 
@@ -232,6 +233,26 @@ fn a_full_disk_is_tried_again_until_the_status_is_safe() {
         stage.fakes.checkpoints.set_disk_full(false);
         stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
         assert_eq!(stage.observed::<StatusManager>().await["checkpointsFailed"], 0);
+    });
+}
+
+#[test]
+fn what_is_told_of_a_pod_before_it_is_known_to_be_desired_counts() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let mut deleted = (*api_pod(0)).clone();
+        let mut object = (*deleted.pod).clone();
+        object.metadata.deletion_timestamp = serde_json::from_value("2026-05-01T12:00:00Z".into()).unwrap();
+        object.metadata.deletion_grace_period_seconds = Some(30);
+        deleted.pod = Arc::new(object);
+        let absent = SeenPod { state: Arc::new(RuntimePod::absent(deleted.pod_ref.clone())), touch: 1 };
+        actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+        actor.address().tell(reported(&deleted, WorkerState::Terminated, true)).unwrap();
+        actor.address().tell(told([absent])).unwrap();
+        stage.pass(SECOND).await;
+        actor.address().tell(desired_of(&[Arc::new(deleted)])).unwrap();
+        stage.until("its end to be told", || near.phase().as_deref() == Some("Failed")).await;
     });
 }
 

@@ -71,11 +71,7 @@ fn forget() {
 }
 
 fn report(payload: &(dyn Any + Send)) -> PanicReport {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without text".to_owned());
+    let message = places::text(payload);
     let place = places::take().unwrap_or_else(|| "unknown".to_owned());
     let pod = blame::take_noted();
     PanicReport { place, message, pod, after: Duration::ZERO }

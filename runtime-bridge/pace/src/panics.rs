@@ -58,7 +58,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Carried> {
 }
 
 /// The text of a panic.
-fn text(payload: &(dyn Any + Send)) -> String {
+pub fn text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "a panic without text".to_owned())

@@ -148,9 +148,8 @@ impl PodManager {
     }
 
     fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        let wakes = [self.told.pods.wake(), self.told.objects.wake()];
-        if let Some(after) = wakes.into_iter().flatten().min() {
-            ctx.set_timer(Timer::Tell, after);
+        if self.told.pods.wake().is_some() | self.told.objects.wake().is_some() {
+            ctx.set_timer(Timer::Tell, self.told.pods.due_in().min(self.told.objects.due_in()));
         }
     }
 

@@ -54,7 +54,8 @@ pub async fn within(seconds: u64, what: &str, done: impl Fn() -> bool) {
     }
 }
 
-fn is_told_ready(api: &FakeApi, name: &str) -> bool {
+/// Whether the pod is Ready, as the API server has been told.
+pub fn is_told_ready(api: &FakeApi, name: &str) -> bool {
     let pod = api.get::<Pod>(NS, name);
     pod.and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }

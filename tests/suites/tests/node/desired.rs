@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::Pod;
 use messages::supervision::Fault;
 use serde_json::json;
 use supervision::Policy;
-use testkit::node::{FakeNode, is_ready, settings};
+use testkit::node::{FakeNode, settings};
 use testkit::{Sandbox, sandbox};
 
-use crate::cluster::{clustered, pod, until, within};
+use crate::cluster::{clustered, is_told_ready, pod, until, within};
 
 const NS: Option<&str> = Some("default");
 
@@ -30,7 +30,7 @@ const FOLLOWERS: [(&str, &str); 9] = [
     ("ObjectCache", "DesiredPodsChanged"),
 ];
 
-fn inject(node: &FakeNode, actor: &str, fault: Fault) {
+pub fn inject(node: &FakeNode, actor: &str, fault: Fault) {
     node.tree.inject(actor, fault).expect("every subsystem is in the tree");
 }
 
@@ -48,14 +48,10 @@ async fn started(
     let (world, api) = clustered(seed);
     api.put(&pod("first", "serve"));
     let node = FakeNode::start(sandbox, &world, &settings());
-    until("the first pod to be Ready", || is_told(&api, "first")).await;
+    until("the first pod to be Ready", || is_told_ready(&api, "first")).await;
     // The digests that follow the changes are over.
     sandbox.pass(Duration::from_secs(5)).await;
     (node, world, api)
-}
-
-fn is_told(api: &bridge_kube::fake::FakeApi, name: &str) -> bool {
-    api.get::<Pod>(NS, name).and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
 #[test]
@@ -66,7 +62,8 @@ fn lost_news_of_pods_are_found_by_the_digest() {
             let lose = || Fault::Drop { message: message.to_owned(), count: 1 };
             inject(&node, actor, lose());
             api.put(&pod("second", "serve"));
-            within(10, &format!("the pod of which {actor} was not told"), || is_told(&api, "second")).await;
+            within(10, &format!("the pod of which {actor} was not told"), || is_told_ready(&api, "second"))
+                .await;
             sandbox.pass(Duration::from_secs(5)).await;
             inject(&node, actor, lose());
             api.delete::<Pod>(NS, "second", None);
@@ -75,7 +72,8 @@ fn lost_news_of_pods_are_found_by_the_digest() {
             // The pod's news and the digest that follows: the next one comes in a minute.
             inject(&node, actor, Fault::Drop { message: message.to_owned(), count: 2 });
             api.put(&pod("third", "serve"));
-            within(100, &format!("the pod that {actor} hears of late"), || is_told(&api, "third")).await;
+            within(100, &format!("the pod that {actor} hears of late"), || is_told_ready(&api, "third"))
+                .await;
             node.stop().await;
         });
     }
@@ -88,7 +86,7 @@ fn news_that_come_late_twice_or_not_at_all_delay_and_corrupt_nothing() {
         // That there is such a pod is heard after it has gone.
         trouble_all(&node, |message| Fault::Delay { message, count: 1, ms: 60_000 });
         api.put(&pod("short", "serve"));
-        within(10, "the pod", || is_told(&api, "short")).await;
+        within(10, "the pod", || is_told_ready(&api, "short")).await;
         trouble_all(&node, |message| Fault::Duplicate { message, count: 4 });
         api.delete::<Pod>(NS, "short", Some(0));
         within(20, "its end", || world.runtime.sandboxes().len() == 1).await;
@@ -96,10 +94,10 @@ fn news_that_come_late_twice_or_not_at_all_delay_and_corrupt_nothing() {
         let starts = world.runtime.counts()[&Rpc::RunPodSandbox];
         sandbox.pass(Duration::from_secs(120)).await;
         assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], starts, "what was late brings nothing back");
-        assert!(is_told(&api, "first") && world.runtime.sandboxes().len() == 1);
+        assert!(is_told_ready(&api, "first") && world.runtime.sandboxes().len() == 1);
         trouble_all(&node, |message| Fault::Drop { message, count: 3 });
         api.put(&pod("last", "serve"));
-        within(200, "a pod that nobody was told of three times", || is_told(&api, "last")).await;
+        within(200, "a pod that nobody was told of three times", || is_told_ready(&api, "last")).await;
         api.delete::<Pod>(NS, "first", None);
         api.delete::<Pod>(NS, "last", None);
         node.until_empty().await;

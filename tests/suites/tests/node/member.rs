@@ -217,6 +217,26 @@ fn a_node_whose_vital_subsystem_has_failed_is_written_not_ready_whoever_it_was()
 }
 
 #[test]
+fn last_words_do_not_wait_for_a_node_status_that_stands_still() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = cluster(88);
+        let node = FakeNode::start(sandbox, &world, &member().await);
+        until("a ready node", || holds(&api, "Ready", "True")).await;
+        crash_for_good(&node, "Pleg").await;
+        let failure = node.tree.failed().await;
+        node.tree.inject("NodeStatus", Fault::Stall).expect("it is in the tree");
+        let begun = tokio::time::Instant::now();
+        node.node.last_words.as_ref().expect("a member has them").not_ready(&failure).await;
+        assert!(begun.elapsed() <= NOT_READY_WITHIN, "{:?}", begun.elapsed());
+        assert!(
+            condition(&api, "Ready").is_some_and(|(_, _, message)| message.starts_with("subsystem Pleg"))
+        );
+        node.stop().await;
+    });
+}
+
+#[test]
 fn last_words_that_nobody_hears_hold_nothing_up() {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_crashes();

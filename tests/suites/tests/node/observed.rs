@@ -9,10 +9,11 @@ use bridge_kube::fake::FakeApi;
 use k8s_openapi::api::core::v1::Pod;
 use messages::supervision::Fault;
 use supervision::Policy;
-use testkit::node::{FakeNode, World, is_ready, settings};
+use testkit::node::{FakeNode, World, settings};
 use testkit::{Sandbox, sandbox};
 
-use crate::cluster::{clustered, pod, until, within};
+use crate::cluster::{clustered, is_told_ready, pod, until, within};
+use crate::desired::inject;
 use crate::pods::web;
 
 const NS: Option<&str> = Some("default");
@@ -21,16 +22,8 @@ const NS: Option<&str> = Some("default");
 const FOLLOWERS: [&str; 5] =
     ["PodWorkerPool", "StatusManager", "ProbeManager", "LogManager", "GarbageCollector"];
 
-fn inject(node: &FakeNode, actor: &str, fault: Fault) {
-    node.tree.inject(actor, fault).expect("every subsystem is in the tree");
-}
-
 fn lose(message: &str, count: u32) -> Fault {
     Fault::Drop { message: message.to_owned(), count }
-}
-
-fn is_told(api: &FakeApi, name: &str) -> bool {
-    api.get::<Pod>(NS, name).and_then(|pod| pod.status).is_some_and(|status| is_ready(&status))
 }
 
 fn begun(world: &World) -> u64 {
@@ -43,7 +36,7 @@ async fn started(sandbox: &Sandbox, seed: u64) -> (FakeNode, World, FakeApi) {
     world.runtime.set_events(false);
     api.put(&pod("web", "serve"));
     let node = FakeNode::start(sandbox, &world, &settings());
-    until("the pod to be Ready", || is_told(&api, "web")).await;
+    until("the pod to be Ready", || is_told_ready(&api, "web")).await;
     // The digests that follow the changes are over.
     sandbox.pass(Duration::from_secs(5)).await;
     (node, world, api)
@@ -61,7 +54,7 @@ fn a_pod_that_vanishes_while_pleg_is_down_runs_again() {
         sandbox.pass(Duration::from_millis(20)).await;
         world.runtime.wipe();
         within(30, "another sandbox", || begun(&world) > before).await;
-        within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+        within(30, "the pod to be Ready again", || is_told_ready(&api, "web")).await;
         node.stop().await;
     });
 }
@@ -76,7 +69,7 @@ fn the_news_that_a_pod_has_vanished_may_be_lost_at_any_follower() {
             world.runtime.wipe();
             within(30, &format!("another sandbox, for all that {actor} lost"), || begun(&world) > before)
                 .await;
-            within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+            within(30, "the pod to be Ready again", || is_told_ready(&api, "web")).await;
             // Its end is seen by every follower, too: nothing of it stays.
             inject(&node, actor, lose("PodObserved", 1));
             api.delete::<Pod>(NS, "web", None);
@@ -98,7 +91,7 @@ fn the_reports_of_a_worker_may_be_lost_at_any_follower() {
                 // A pod whose name waits for the end of its predecessor, and one that the server keeps until it has ended.
                 world.manifest("fixed.yaml", &web("fixed"));
                 let static_pods =
-                    || api.get::<Pod>(NS, "fixed-node").is_some_and(|_| is_told(&api, "fixed-node"));
+                    || api.get::<Pod>(NS, "fixed-node").is_some_and(|_| is_told_ready(&api, "fixed-node"));
                 within(60, "the static pod", static_pods).await;
                 let before = begun(&world);
                 inject(&node, actor, lose("WorkerReported", lost));
@@ -109,7 +102,7 @@ fn the_reports_of_a_worker_may_be_lost_at_any_follower() {
                 })
                 .await;
                 api.put(&pod("web", "serve"));
-                within(60, "another pod of its name", || is_told(&api, "web")).await;
+                within(60, "another pod of its name", || is_told_ready(&api, "web")).await;
                 world.remove_manifest("fixed.yaml");
                 within(60, "the end of the static pod", || api.get::<Pod>(NS, "fixed-node").is_none()).await;
                 sandbox.pass(Duration::from_secs(5)).await;
@@ -127,7 +120,7 @@ fn a_verdict_may_be_lost_at_any_follower() {
         sandbox(Policy::default(), async |sandbox| {
             let (node, world, api) = started(sandbox, 425).await;
             world.manifest("probed.yaml", &web("probed"));
-            let is_ready = || is_told(&api, "probed-node");
+            let is_ready = || is_told_ready(&api, "probed-node");
             within(60, "the static pod", is_ready).await;
             sandbox.pass(Duration::from_secs(5)).await;
             let fails = |probe: &str| {
@@ -157,7 +150,7 @@ fn a_pool_that_crashes_over_the_news_hears_it_again() {
         inject(&node, "PodWorkerPool", Fault::PanicOn { message: "PodObserved".to_owned(), nth: 1 });
         world.runtime.wipe();
         within(30, "another sandbox", || begun(&world) > before).await;
-        within(30, "the pod to be Ready again", || is_told(&api, "web")).await;
+        within(30, "the pod to be Ready again", || is_told_ready(&api, "web")).await;
         node.stop().await;
     });
 }
@@ -173,7 +166,7 @@ fn an_observer_without_room_hears_it_later() {
             sandbox.pass(Duration::from_secs(15)).await;
             inject(&node, actor, Fault::SqueezeMailbox { bound: 4096 });
             within(60, &format!("another sandbox, once {actor} has room"), || begun(&world) > before).await;
-            within(60, "the pod to be Ready again", || is_told(&api, "web")).await;
+            within(60, "the pod to be Ready again", || is_told_ready(&api, "web")).await;
             node.stop().await;
         });
     }
