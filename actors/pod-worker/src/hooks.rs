@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_http::probes::{HttpProbe, Scheme};
-use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, LifecycleHandler};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use messages::PodRef;
 use messages::runtime::RuntimeContainer;
 
-use crate::spec::{ContainerKind, PodView};
+use crate::spec::{ByName, ContainerKind};
 
 /// The header `User-Agent` of a hook that sets none of its own.
 const USER_AGENT: &str = "kube-lifecycle/1.36";
@@ -66,12 +66,12 @@ impl Hook {
     /// The preStop hook of an instance: from the pod's spec, or, if the pod is not known any more, from the
     /// annotations that the instance was created with.
     pub fn pre_stop(
-        pod: Option<&Pod>,
+        spec: Option<&ByName<'_>>,
         pod_ref: &PodRef,
         instance: &RuntimeContainer,
         pod_ip: &str,
     ) -> Option<Self> {
-        let (kind, ports, handler) = match pod.and_then(|pod| PodView::of(pod).find(&instance.name)) {
+        let (kind, ports, handler) = match spec.and_then(|spec| spec.find(&instance.name)) {
             Some((kind, container)) => {
                 let handler = container.lifecycle.as_ref()?.pre_stop.clone()?;
                 (kind, container.ports.clone().unwrap_or_default(), handler)
@@ -207,6 +207,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::{container, pod, pod_ref, running};
+    use crate::spec::PodView;
 
     fn hook(handler: LifecycleHandler) -> Hook {
         let port = ContainerPort { name: Some("http".into()), container_port: 8080, ..Default::default() };
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!((found.handler, found.ports[0].container_port), (handler, 80));
         // If the pod is known its spec counts, not the annotation.
         let spec = pod("Always", vec![], vec![container("c")]);
-        assert_eq!(Hook::pre_stop(Some(&spec), &pod_ref(), &instance, ""), None);
+        assert_eq!(Hook::pre_stop(Some(&PodView::of(&spec).by_name()), &pod_ref(), &instance, ""), None);
         assert_eq!(Hook::pre_stop(None, &pod_ref(), &running("c", 0), ""), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Reads a pod's spec: kinds of containers, restart policies, network, grace period.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, Pod, PodSpec};
 use pod_rules::restart::{self, RestartPolicy};
@@ -42,6 +43,48 @@ impl ContainerKind {
     }
 }
 
+/// The containers of a pod by name; of several of one name the first.
+#[derive(Debug)]
+pub struct ByName<'a>(BTreeMap<&'a str, Listed<'a>>);
+
+/// A container of a pod's spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// Its kind.
+    pub kind: ContainerKind,
+    /// Its place in the order init, regular, ephemeral containers.
+    pub place: usize,
+    entry: Entry<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry<'a> {
+    Lasting(&'a Container),
+    Ephemeral(&'a EphemeralContainer),
+}
+
+impl<'a> ByName<'a> {
+    /// The container of this name.
+    pub fn get(&self, name: &str) -> Option<Listed<'a>> {
+        self.0.get(name).copied()
+    }
+
+    /// The container of this name and its kind.
+    pub fn find(&self, name: &str) -> Option<(ContainerKind, Cow<'a, Container>)> {
+        self.get(name).map(|listed| (listed.kind, listed.container()))
+    }
+}
+
+impl<'a> Listed<'a> {
+    /// The container; an ephemeral one as an ordinary one.
+    pub fn container(self) -> Cow<'a, Container> {
+        match self.entry {
+            Entry::Lasting(container) => Cow::Borrowed(container),
+            Entry::Ephemeral(container) => Cow::Owned(as_container(container)),
+        }
+    }
+}
+
 /// A pod's spec, with the questions that planning asks about it. An absent spec has no containers.
 #[derive(Clone, Copy, Debug)]
 pub struct PodView<'a> {
@@ -77,18 +120,19 @@ impl<'a> PodView<'a> {
             .chain(self.regular().iter().map(|container| (ContainerKind::Regular, container)))
     }
 
-    /// The container of this name and its kind. An ephemeral one is converted to an ordinary one.
-    pub fn find(self, name: &str) -> Option<(ContainerKind, Cow<'a, Container>)> {
-        let lasting = self.containers().find(|(_, container)| container.name == name);
-        lasting.map(|(kind, container)| (kind, Cow::Borrowed(container))).or_else(|| {
-            let ephemeral = self.ephemeral().iter().find(|container| container.name == name)?;
-            Some((ContainerKind::Ephemeral, Cow::Owned(as_container(ephemeral))))
-        })
-    }
-
-    /// The container's place in the order of starts; ephemeral containers have none.
-    pub fn place(self, name: &str) -> Option<usize> {
-        self.containers().position(|(_, container)| container.name == name)
+    /// Every container by its name. Made once for all questions of a step: a pod's author chooses how many containers there are.
+    pub fn by_name(self) -> ByName<'a> {
+        let lasting =
+            self.containers().map(|(kind, container)| (&container.name, kind, Entry::Lasting(container)));
+        let ephemeral = self
+            .ephemeral()
+            .iter()
+            .map(|ephemeral| (&ephemeral.name, ContainerKind::Ephemeral, Entry::Ephemeral(ephemeral)));
+        let mut containers = BTreeMap::new();
+        for (place, (name, kind, entry)) in lasting.chain(ephemeral).enumerate() {
+            containers.entry(name.as_str()).or_insert(Listed { kind, place, entry });
+        }
+        ByName(containers)
     }
 
     /// The pod's restart policy; Always if it is absent or unknown.

@@ -61,27 +61,30 @@ pub fn terminate(
     grace_seconds: i64,
     stopped: &BTreeSet<Arc<str>>,
 ) -> TerminationPlan {
-    let roles = pod.map(|pod| roles(PodView::of(pod))).unwrap_or_default();
-    let live: Vec<(&RuntimeContainer, Role)> = runtime
+    let named = pod.map(|pod| PodView::of(pod).by_name());
+    let listed = |container: &RuntimeContainer| named.as_ref()?.get(&container.name);
+    // The places of the live sidecars, the last one of the spec first.
+    let sidecars: BTreeSet<Reverse<usize>> = runtime
         .live()
-        .map(|container| (container, roles.get(&*container.name).copied().unwrap_or(Role::UNKNOWN)))
+        .filter_map(listed)
+        .filter(|listed| listed.kind == ContainerKind::Sidecar)
+        .map(|listed| Reverse(listed.place))
         .collect();
-    // The live sidecars, the last one of the spec first.
-    let sidecars: BTreeSet<Reverse<usize>> =
-        live.iter().filter_map(|(_, role)| role.sidecar.map(Reverse)).collect();
     let turns: BTreeMap<usize, usize> =
-        sidecars.into_iter().zip(1..).map(|(Reverse(at), turn)| (at, turn)).collect();
-    let kills = live
-        .into_iter()
-        .map(|(container, role)| Kill {
+        sidecars.into_iter().zip(1..).map(|(Reverse(place), turn)| (place, turn)).collect();
+    let kills = runtime
+        .live()
+        .map(|container| (container, listed(container)))
+        .map(|(container, listed)| Kill {
             id: container.id.clone(),
             name: container.name.clone(),
-            kind: role.kind,
+            kind: listed.map_or(ContainerKind::Regular, |listed| listed.kind),
             grace_seconds,
-            turn: match role.sidecar {
-                Some(at) => turns.get(&at).copied(),
-                None => role.is_regular.then_some(0),
-            },
+            turn: listed.and_then(|listed| match listed.kind {
+                ContainerKind::Regular => Some(0),
+                ContainerKind::Sidecar => turns.get(&listed.place).copied(),
+                ContainerKind::Init | ContainerKind::Ephemeral => None,
+            }),
             message: texts::stopping(&container.name),
         })
         .collect();
@@ -92,36 +95,6 @@ pub fn terminate(
         .map(|sandbox| sandbox.id.clone())
         .collect();
     TerminationPlan { kills, sandboxes }
-}
-
-/// What a container of the spec is to the order of stops.
-#[derive(Clone, Copy)]
-struct Role {
-    kind: ContainerKind,
-    is_regular: bool,
-    /// The place in the spec of one that is a sidecar.
-    sidecar: Option<usize>,
-}
-
-impl Role {
-    /// Of one that the spec does not have.
-    const UNKNOWN: Self = Self { kind: ContainerKind::Regular, is_regular: false, sidecar: None };
-}
-
-/// The roles of a spec's containers by name; the first one of a name counts.
-fn roles<'a>(view: PodView<'a>) -> BTreeMap<&'a str, Role> {
-    let lasting = view.containers().enumerate().map(|(at, (kind, container))| {
-        let sidecar = (kind == ContainerKind::Sidecar).then_some(at);
-        (container.name.as_str(), Role { kind, is_regular: kind == ContainerKind::Regular, sidecar })
-    });
-    let ephemeral = view.ephemeral().iter().map(|container| {
-        (container.name.as_str(), Role { kind: ContainerKind::Ephemeral, is_regular: false, sidecar: None })
-    });
-    let mut roles = BTreeMap::new();
-    for (name, role) in lasting.chain(ephemeral) {
-        roles.entry(name).or_insert(role);
-    }
-    roles
 }
 
 /// The grace period of a single container that is killed while its pod goes on, in seconds: the pod's

@@ -38,8 +38,10 @@ use crate::wait::wait;
 use crate::wiring::{self, Bridge, IdentityLost, Node, Places, PluginPorts, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start};
 
-/// The threads for sockets; blocking calls have threads of their own.
+/// The threads for the kubelet's own calls; blocking calls have threads of their own.
 const IO_THREADS: usize = 2;
+/// The threads for the kubelet's clients: their connections, handshakes and requests.
+const SERVER_THREADS: usize = 1;
 /// The most containers whose processes are watched at once; each costs a file descriptor.
 const EXITS_MAX: usize = 4096;
 /// The largest resolver configuration that is read, bytes.
@@ -78,13 +80,14 @@ pub fn run_with(loaded: &Loaded, hooks: Hooks) -> ExitCode {
 fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let fed_every = watchdog_interval()?;
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
+    let server = Io::start_named("server", SERVER_THREADS).context("start the servers' runtime")?;
     may_start(&io, loaded)?;
     let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
     own_process(loaded);
     let clock = Arc::new(SystemClock);
     let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
     let tree = Tree::new(settings::policy(&loaded.understudy, &loaded.config, seed));
-    ping_io(&tree, io.io());
+    ping_io(&tree, io.io(), server.io());
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
@@ -112,7 +115,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
-    let bridge = bridge(loaded, &io, clock, runtime, driver, &calls)?;
+    let bridge = bridge(loaded, &io, server.io(), clock, runtime, driver, &calls)?;
     wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let facts = ContainerFacts::of_this_machine(cgroups);
@@ -240,6 +243,7 @@ fn runtime(loaded: &Loaded, io: &Io) -> anyhow::Result<Arc<dyn Runtime>> {
 fn bridge(
     loaded: &Loaded,
     io: &IoRuntime,
+    server: Io,
     clock: Arc<SystemClock>,
     runtime: Arc<dyn Runtime>,
     driver: CgroupDriver,
@@ -272,7 +276,7 @@ fn bridge(
     let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     let plugins_registry = layout.data_dir("plugins_registry");
-    let sockets = Arc::new(bridge_serve::System::new(io.clone()));
+    let sockets = Arc::new(bridge_serve::System::new(server));
     Ok(Bridge {
         listeners: sockets.clone(),
         proxy: sockets,
@@ -358,9 +362,12 @@ fn announce(node: &Node) {
     notify(&[NotifyState::Ready]);
 }
 
-/// Watches the I/O runtime like an actor's thread: without it no effect reaches the outside world.
-fn ping_io(tree: &Tree, io: Io) {
-    tree.watch("IoRuntime", Vitality::Vital, move |answer| drop(io.spawn(async move { answer.give() })));
+/// Watches the I/O runtimes like an actor's thread: without them no effect reaches the outside world, and no client the node.
+fn ping_io(tree: &Tree, io: Io, server: Io) {
+    tree.watch("IoRuntime", Vitality::Vital, move |answer| {
+        let io = io.clone();
+        drop(server.spawn(async move { drop(io.spawn(async move { answer.give() })) }));
+    });
 }
 
 /// Watches the actors' threads, and sends systemd signs of life as often as it asks for them.

@@ -1,6 +1,8 @@
-//! The one multi-thread runtime on which every socket, child process and blocking call of the bridge lives.
+//! The multi-thread runtimes on which every socket, child process and blocking call of the bridge lives.
 //!
-//! A slow disk or a busy connection then never holds up an actor's thread, and no connection ends with an arbiter.
+//! A slow disk or a busy connection then never holds up an actor's thread, and no connection ends with an arbiter. The
+//! kubelet has two: one for what it asks of others, and one for what others ask of it, so that its clients cannot hold up
+//! its own calls.
 
 use std::future::Future;
 use std::time::Duration;
@@ -37,15 +39,23 @@ pub struct IoRuntime {
 }
 
 impl Io {
-    /// Starts a runtime of its own with `threads` workers (at least one), with timers and I/O.
+    /// Starts a runtime of its own with `threads` workers (at least one) named "io", with timers and I/O.
     ///
     /// # Errors
     /// The operating system's error when the threads or the poller cannot be made.
     pub fn start(threads: usize) -> std::io::Result<IoRuntime> {
+        Self::start_named("io", threads)
+    }
+
+    /// Does what [`Io::start`] does, with threads of this name.
+    ///
+    /// # Errors
+    /// As [`Io::start`].
+    pub fn start_named(name: &'static str, threads: usize) -> std::io::Result<IoRuntime> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(1))
             .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name("io")
+            .thread_name(name)
             .enable_all()
             .build()?;
         let io = Io::of(runtime.handle().clone());

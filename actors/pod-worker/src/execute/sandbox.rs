@@ -62,8 +62,9 @@ pub(super) async fn sandbox_context(
     let volumes = volumes?;
     let (parts, attempts) = beside?;
     let config = config(task, parts)?;
+    let named = PodView::of(&task.desired.pod).by_name();
     for start in &task.plan.start {
-        if let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) {
+        if let Some((kind, container)) = named.find(&start.name) {
             images.want(&task.exec, &task.desired.pod, kind, &container);
         }
     }

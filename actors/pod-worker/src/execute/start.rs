@@ -37,11 +37,12 @@ pub(super) async fn start_all(
 ) {
     let mut links = Vec::new();
     let mut awaits_image = false;
+    let named = PodView::of(&task.desired.pod).by_name();
     for start in &task.plan.start {
         if awaits_image && !start.why.is_restart() {
             continue;
         }
-        let Some((kind, container)) = PodView::of(&task.desired.pod).find(&start.name) else { continue };
+        let Some((kind, container)) = named.find(&start.name) else { continue };
         let done = start_one(task, sandbox_context, start, kind, &container, images, outcome).await;
         match done {
             Done::Started(link) => links.push(link),
@@ -245,8 +246,8 @@ fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'
     if start.kind != ContainerKind::Ephemeral {
         return Ok(None);
     }
-    let mut ephemeral = PodView::of(&task.desired.pod).ephemeral().iter();
-    let container = ephemeral.find(|container| container.name == start.name);
+    let container = PodView::of(&task.desired.pod).ephemeral().get(start.index);
+    let container = container.filter(|container| container.name == start.name);
     let target = container.and_then(|container| container.target_container_name.as_deref());
     match target.filter(|target| !target.is_empty()) {
         None => Ok(None),

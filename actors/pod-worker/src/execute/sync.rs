@@ -125,8 +125,9 @@ impl SyncTask {
             let all = terminate(Some(pod), &self.runtime, grace, &Default::default());
             return stop_all(self.exec.clone(), all, self.pre_stops.clone()).await.error.map_or(Ok(()), Err);
         }
+        let named = PodView::of(pod).by_name();
         for kill in &self.plan.kill {
-            let container = PodView::of(pod).find(&kill.name).map(|(_, container)| container);
+            let container = named.find(&kill.name).map(|(_, container)| container);
             let grace = kill_grace_seconds(pod, container.as_deref(), kill.reason);
             stop_one(&self.exec, kill, grace, &self.pre_stops).await?;
         }

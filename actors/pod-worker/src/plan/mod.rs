@@ -22,9 +22,10 @@ use messages::facts::{ContainerVerdict, WaitingReason};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 
 use crate::backoff::{CrashBackoff, StartDecision};
+use crate::ephemeral::as_container;
 use crate::hash::container_hash;
 use crate::past::Past;
-use crate::spec::{ContainerKind, PodView};
+use crate::spec::{ContainerKind, Listed, PodView};
 use crate::texts;
 
 /// The inputs of a plan.
@@ -327,10 +328,9 @@ fn without_network(plan: PodPlan) -> PodPlan {
 
 fn keep_sandbox(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.purge = prune::init_before_start(view, inputs.runtime);
-    plan.prune = prune::dead(view, inputs.runtime, inputs.dead_kept)
-        .into_iter()
-        .filter(|prune| !plan.purge.iter().any(|purge| purge.id == prune.id))
-        .collect();
+    let purged: BTreeSet<&str> = plan.purge.iter().map(|purge| &*purge.id).collect();
+    plan.prune = prune::dead(view, inputs.runtime, inputs.dead_kept);
+    plan.prune.retain(|prune| !purged.contains(&*prune.id));
     ephemeral(inputs, view, plan);
     match init::progress(inputs, view, plan) {
         init::Progress::Failed => plan.finished = Some(Finished::InitFailed),
@@ -359,9 +359,9 @@ fn ephemeral(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
 /// Takes out the starts that have to wait, for a restart delay or for the retry of a failure. An init
 /// container that waits holds up all after it.
 fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
-    let ephemeral = view.ephemeral().iter().filter_map(|container| view.find(&container.name));
-    let lasting = view.containers().map(|(kind, container)| (kind, Cow::Borrowed(container)));
-    for (_, container) in lasting.chain(ephemeral) {
+    let ephemeral = view.ephemeral().iter().map(|container| Cow::Owned(as_container(container)));
+    let lasting = view.containers().map(|(_, container)| Cow::Borrowed(container));
+    for container in lasting.chain(ephemeral) {
         if let Some(failure) = still_failing(inputs, &container) {
             plan.waiting.insert(container.name.clone(), failure.waiting.clone());
         }
@@ -375,10 +375,12 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
         }
         return;
     }
+    let named = view.by_name();
+    let first_busy = first_busy(inputs, view);
     let mut ready = Vec::new();
     let mut blocked = false;
     for start in std::mem::take(&mut plan.start) {
-        let Some((_, container)) = view.find(&start.name) else { continue };
+        let Some(listed) = named.get(&start.name) else { continue };
         if blocked {
             continue;
         }
@@ -386,11 +388,11 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
             blocked = start.kind == ContainerKind::Init;
             continue;
         }
-        if held_by_one_before(inputs, view, &start) {
+        if held_by_one_before(inputs, &start, listed, first_busy) {
             blocked = start.kind == ContainerKind::Init;
             continue;
         }
-        match wait_of(inputs, &container) {
+        match wait_of(inputs, &listed.container()) {
             None => match settles_at(inputs, &start) {
                 None => ready.push(start),
                 Some(moment) => {
@@ -415,18 +417,26 @@ fn hold_back(inputs: &Inputs<'_>, view: PodView<'_>, plan: &mut PodPlan) {
     plan.start = ready;
 }
 
-/// Whether a start waits for the postStart hook of its own earlier instance or, unless it is a restart, for the hook or the image
-/// of a container before it.
-fn held_by_one_before(inputs: &Inputs<'_>, view: PodView<'_>, start: &StartContainer) -> bool {
+/// The place of the first container that has its postStart hook or its image under way.
+fn first_busy(inputs: &Inputs<'_>, view: PodView<'_>) -> Option<usize> {
+    let AttemptHistory { hooking, pulling, .. } = inputs.known;
+    view.containers()
+        .position(|(_, container)| hooking.contains_key(&container.name) || pulling.contains(&container.name))
+}
+
+/// Whether a start waits for the postStart hook of its own earlier instance or, unless it is a restart or an ephemeral
+/// container's, for the hook or the image of a container before it.
+fn held_by_one_before(
+    inputs: &Inputs<'_>,
+    start: &StartContainer,
+    listed: Listed<'_>,
+    first_busy: Option<usize>,
+) -> bool {
     if inputs.known.hooking.contains_key(&start.name) {
         return true;
     }
-    if start.why.is_restart() {
-        return false;
-    }
-    let Some(place) = view.place(&start.name) else { return false };
-    let busy = inputs.known.hooking.keys().chain(&inputs.known.pulling);
-    busy.into_iter().any(|name| view.place(name).is_some_and(|before| before < place))
+    let in_order = !start.why.is_restart() && listed.kind != ContainerKind::Ephemeral;
+    in_order && first_busy.is_some_and(|busy| busy < listed.place)
 }
 
 /// The moment after which a look at the sandbox has to begin before this start, if none has yet.

@@ -10,13 +10,14 @@ use crate::spec::PodView;
 /// The dead instances except the newest `keep` of each container; at least one is kept, for its logs and the
 /// last state.
 pub(super) fn dead(view: PodView<'_>, runtime: &RuntimePod, keep: usize) -> Vec<Prune> {
+    let named = view.by_name();
     let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
     let mut prunes = Vec::new();
     for instance in &runtime.containers {
         let newest = runtime.latest(&instance.name).is_some_and(|latest| latest.id == instance.id);
         let dead = instance.state == ContainerState::Exited
             || (instance.state == ContainerState::Created && !newest);
-        if !dead || view.find(&instance.name).is_none() {
+        if !dead || named.get(&instance.name).is_none() {
             continue;
         }
         // An instance that never ran has no log and no last state to keep.

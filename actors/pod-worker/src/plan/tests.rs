@@ -566,3 +566,23 @@ fn apply(case: &mut Case, plan: &PodPlan) {
     }
     case.now += 1_000;
 }
+
+#[test]
+fn a_plan_takes_work_by_the_number_of_containers() {
+    let names: Vec<String> = (0..4000).map(|number| format!("a{number:04}")).collect();
+    let all = pod("Always", vec![], names.iter().map(|name| container(name)).collect());
+    let (first, last) = names.split_at(2000);
+    let mut new = Case::new(all.clone(), vec![]);
+    new.known.pulling = last.iter().cloned().collect();
+    let dead = names.iter().flat_map(|name| (0..3).map(move |attempt| exited(name, attempt, 0, 5, 1)));
+    let cases =
+        [new, Case::new(all.clone(), dead.clone().collect()), Case::new(all, dead.collect()).dead_sandbox()];
+    let begun = tokio::time::Instant::now();
+    let plans = cases.map(|case| case.plan());
+    let took = begun.elapsed();
+    assert!(took.as_secs() < 5, "{took:?}");
+    assert_eq!(
+        plans.map(|plan| (plan.start.len(), plan.prune.len())),
+        [(first.len(), 0), (4000, 8000), (4000, 8000)]
+    );
+}

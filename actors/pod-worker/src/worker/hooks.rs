@@ -48,9 +48,9 @@ pub(super) struct HookWait {
 
 /// The names of the containers that the plan starts and that have a postStart hook.
 pub(super) fn with_hook(pod: &Pod, plan: &PodPlan) -> BTreeSet<String> {
-    let view = PodView::of(pod);
+    let named = PodView::of(pod).by_name();
     let hooked = plan.start.iter().filter(|start| {
-        let container = view.find(&start.name);
+        let container = named.find(&start.name);
         let lifecycle = container.and_then(|(_, container)| container.lifecycle.clone());
         lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
     });
@@ -101,9 +101,12 @@ impl PodWorker {
         let labels = [hook.kind.metric_label(), texts::POST_START_HOOK_ERROR];
         self.deps.metrics.started_containers_errors.with_label_values(&labels).inc();
         self.known.hook_failed.insert(hook.container.clone(), hook.container_id.clone());
-        let waiting = WaitingReason { reason: texts::POST_START_HOOK_ERROR.to_owned(), message: error };
-        // Its restart delay is that of any container that exits.
-        self.remember(&hook.container, StartFailure { waiting, retry_after: Some(Duration::ZERO) });
+        let Some(desired) = self.desired.clone() else { return };
+        if let Some((_, container)) = PodView::of(&desired.pod).by_name().find(&hook.container) {
+            let waiting = WaitingReason { reason: texts::POST_START_HOOK_ERROR.to_owned(), message: error };
+            // Its restart delay is that of any container that exits.
+            self.remember(&container, StartFailure { waiting, retry_after: Some(Duration::ZERO) });
+        }
     }
 
     /// The pod begins to end, or has less time to: from now on the grace period counts, of which the wait for
@@ -185,13 +188,14 @@ impl PodWorker {
         let address = runtime.sandboxes.iter().find_map(|sandbox| sandbox.ips.first()).map(|ip| &**ip);
         let node = self.deps.config.host_ips.first().map(String::as_str);
         let desired = self.desired.clone();
-        let spec = desired.as_ref().map(|desired| &*desired.pod);
+        let spec = desired.as_ref().map(|desired| PodView::of(&desired.pod).by_name());
+        let ids: BTreeSet<Arc<str>> = ids.into_iter().collect();
         for instance in runtime.containers.iter().filter(|container| ids.contains(&container.id)) {
             if self.pre_stops.contains_key(&instance.id) {
                 continue;
             }
             let pod_ip = address.or(node).unwrap_or_default();
-            if let Some(hook) = Hook::pre_stop(spec, &pod, instance, pod_ip) {
+            if let Some(hook) = Hook::pre_stop(spec.as_ref(), &pod, instance, pod_ip) {
                 let hook = PreStop::new(exec.clone(), hook);
                 let runs = hook.carry_on();
                 ctx.effect(Effect::lasting("PreStop"), Some(self.uid.clone()), runs, |_, (), _| {});

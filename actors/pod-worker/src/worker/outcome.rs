@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::volume_manager::VolumesNotReady;
 use supervision::{Ctx, Effect};
@@ -42,19 +43,21 @@ impl PodWorker {
         self.floors = outcome.floors;
         self.to_be_hooked.clear();
         let Some(desired) = self.desired.clone() else { return };
-        let view = PodView::of(&desired.pod);
+        let named = PodView::of(&desired.pod).by_name();
         for name in &outcome.started {
             self.past.started(name);
         }
         for name in &outcome.created {
-            if let Some((_, container)) = view.find(name) {
+            if let Some((_, container)) = named.find(name) {
                 self.backoff.started(before, name, container_hash(&container), now);
             }
             self.known.failures.remove(name);
             self.announced.remove(name);
         }
         for (name, failure) in outcome.failures {
-            self.remember(&name, failure);
+            if let Some((_, container)) = named.find(&name) {
+                self.remember(&container, failure);
+            }
         }
         self.known.pod_retry_at = match &outcome.unmounted {
             Some(volumes) => Some(self.wait_for_volumes(volumes)),
@@ -70,7 +73,9 @@ impl PodWorker {
             tracing::warn!(problem, pod = %self.uid, "Sync failed");
         }
         for (kind, name) in outcome.image_waits {
-            self.wait_for_image(kind, &name, ctx);
+            if let Some((_, container)) = named.find(&name) {
+                self.wait_for_image(kind, &container, ctx);
+            }
         }
         for hook in outcome.hooks {
             self.run_hook(hook, ctx);
@@ -112,15 +117,14 @@ impl PodWorker {
         self.last = None;
     }
 
-    pub(super) fn remember(&mut self, name: &str, failure: StartFailure) {
-        let Some(desired) = &self.desired else { return };
-        let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
+    pub(super) fn remember(&mut self, container: &Container, failure: StartFailure) {
+        let name = &container.name;
         let retry_at = match failure.retry_after {
             Some(after) => later(self.now(), after),
             None => self.after_error(),
         };
-        let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(&container) };
-        self.known.failures.insert(name.to_owned(), remembered);
+        let remembered = Failure { waiting: failure.waiting, retry_at, hash: container_hash(container) };
+        self.known.failures.insert(name.clone(), remembered);
         // The replacement has failed to start: from now on the exit of the old instance counts.
         if self.known.replaced.contains_key(name) {
             Arc::make_mut(&mut self.known.replaced).remove(name);
@@ -163,16 +167,15 @@ impl PodWorker {
     }
 
     /// Waits for an image that takes long, apart from the worker's task.
-    fn wait_for_image(&mut self, kind: ContainerKind, name: &str, ctx: &mut Ctx<Self>) {
+    fn wait_for_image(&mut self, kind: ContainerKind, container: &Container, ctx: &mut Ctx<Self>) {
         let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
-        let Some((_, container)) = PodView::of(&desired.pod).find(name) else { return };
-        let step = self.progress.begin(image_step(&container));
-        let question = ask_image(&exec, &desired.pod, kind, &container);
+        let step = self.progress.begin(image_step(container));
+        let question = ask_image(&exec, &desired.pod, kind, container);
         let work = async move {
             let _step = step;
             question.await
         };
-        let (waited, hash) = (name.to_owned(), container_hash(&container));
+        let (waited, hash) = (container.name.clone(), container_hash(container));
         let effect = ctx.effect(
             Effect::lasting("EnsureImage"),
             Some(self.uid.clone()),
@@ -186,23 +189,24 @@ impl PodWorker {
                 worker.reconcile(ctx);
             },
         );
-        self.pulls.insert(name.to_owned(), effect);
-        self.known.pulling.insert(name.to_owned());
+        self.pulls.insert(container.name.clone(), effect);
+        self.known.pulling.insert(container.name.clone());
         ctx.set_timer(super::Timer::Progress, super::report::BLOCKED_AFTER);
     }
 
     fn image_answered(&mut self, kind: ContainerKind, name: &str, hash: u64, answer: ImageAnswer) {
-        let current = self.desired.as_ref().and_then(|desired| PodView::of(&desired.pod).find(name));
-        if current.is_none_or(|(_, container)| container_hash(&container) != hash) {
+        let Some(desired) = self.desired.clone() else { return };
+        let current = PodView::of(&desired.pod).by_name().find(name);
+        let Some((_, container)) = current.filter(|(_, container)| container_hash(container) == hash) else {
             return;
-        }
+        };
         match answer {
             Ok(Ok(image)) => {
                 self.images.insert(name.to_owned(), image);
             }
             Ok(Err(error)) => {
                 self.record(texts::failed(&error.reason), &kind.field_path(name));
-                self.remember(name, image_failure(&error));
+                self.remember(&container, image_failure(&error));
             }
             // The next sync asks again.
             Err(error) => {

@@ -1,5 +1,6 @@
 //! One kubelet with directories, ports and a cgroup of its own. Dropping it leaves nothing behind.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
@@ -260,6 +261,23 @@ impl Node {
         let mut process = self.lock().take().expect("a kubelet runs");
         let ended = process.terminate(ENDS_WITHIN);
         ended.unwrap_or_else(|| panic!("not ended {ENDS_WITHIN:?} after SIGTERM:\n{}", self.log_tail()))
+    }
+
+    /// The time that the kubelet's threads have run, nanoseconds, by their names: those of one name together.
+    pub fn busy_ns(&self) -> BTreeMap<String, u64> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.kubelet_pid())).expect("the kubelet runs");
+        let mut busy = BTreeMap::new();
+        for thread in threads {
+            let file = |name: &str| {
+                thread.as_ref().ok().and_then(|it| fs::read_to_string(it.path().join(name)).ok())
+            };
+            // A thread may end meanwhile.
+            let (Some(name), Some(times)) = (file("comm"), file("schedstat")) else { continue };
+            let ran =
+                times.split(' ').next().and_then(|ran| ran.parse::<u64>().ok()).expect("proc(5) says so");
+            *busy.entry(name.trim_end().to_owned()).or_default() += ran;
+        }
+        busy
     }
 
     /// The process ID of the kubelet.

@@ -25,6 +25,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("logs_and_commands_come_over_https", logs_and_exec),
     ("without_a_certificate_nobody_is_served", refused),
     ("configz_shows_the_cgroup_driver_in_use", configz),
+    ("what_clients_cost_is_paid_by_the_servers_thread", threads),
 ];
 
 /// Longest wait for bytes of an answer.
@@ -179,6 +180,23 @@ fn refused(environment: &Arc<Environment>) {
     }
     let answer = ask(&node, &certificates, true, "GET /pods", CLOSE, |_| false);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// A client needs no rights for a handshake, and it costs more than all else that a server does for one it turns away. The
+/// threads of the calls to the runtime and to the API server are to know nothing of it.
+fn threads(environment: &Arc<Environment>) {
+    let certificates = certificates();
+    let (node, _files) = node(environment, "https-threads", &certificates, json!({}));
+    let request = || ask(&node, &certificates, false, "GET /pods", CLOSE, |_| false);
+    request();
+    let before = node.busy_ns();
+    for _ in 0..200 {
+        let answer = request();
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    }
+    let after = node.busy_ns();
+    let spent = |name: &str| after[name] - before[name];
+    assert!(spent("server") > 4 * spent("io"), "{before:?}, then {after:?}");
 }
 
 /// A runtime that tells its cgroup driver, as containerd since 2.0, overrides the file; the containerd of these tests
