@@ -26,7 +26,7 @@ use crate::file_systems::{FileSystems, Reclaims};
 use crate::limits::Limits;
 use crate::rank::Candidate;
 use crate::signal::Resource;
-use crate::usage::{ContainerUse, PodUse, local_volumes};
+use crate::usage::{ContainerUse, PodUse, local_volumes, plugin_of};
 
 /// How long GarbageCollector or ImageManager may take to remove containers or images.
 const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
@@ -179,8 +179,10 @@ fn places(pod: &DesiredPod, dirs: &dyn PodDirReads) -> PodPlaces {
     let logs = names.filter_map(|name| {
         Some((name.to_owned(), layout.container_log_dir(&id.namespace, &id.name, uid, name).ok()?))
     });
-    let volumes = local_volumes(&pod.pod)
-        .filter_map(|(name, plugin)| Some((name.to_owned(), layout.pod_volume(uid, plugin, name).ok()?)));
+    let volumes = local_volumes(&pod.pod).filter_map(|volume| {
+        let path = layout.pod_volume(uid, plugin_of(volume), &volume.name).ok()?;
+        Some((volume.name.clone(), path))
+    });
     PodPlaces {
         uid: uid.to_owned(),
         qos: QosClass::of(&pod.pod),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bridge_node::stats::DiskUsage;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 use pod_rules::volume_plugins::{CONFIG_MAP, EMPTY_DIR};
 use pod_rules::volumes::is_on_node_disk;
 
@@ -46,9 +46,13 @@ impl PodUse {
     }
 }
 
-/// The volumes that use the node's own disk, each with its plugin.
-pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = (&str, &'static str)> {
+/// The volumes that use the node's own disk.
+pub(crate) fn local_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
     let all = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     all.filter(|volume| is_on_node_disk(volume))
-        .map(|volume| (volume.name.as_str(), if volume.empty_dir.is_some() { EMPTY_DIR } else { CONFIG_MAP }))
+}
+
+/// The plugin of such a volume.
+pub(crate) fn plugin_of(volume: &Volume) -> &'static str {
+    if volume.empty_dir.is_some() { EMPTY_DIR } else { CONFIG_MAP }
 }

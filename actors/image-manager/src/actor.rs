@@ -11,6 +11,7 @@ use std::time::Duration;
 use bridge_cri::wire::Image;
 use bridge_cri::{CriError, Deadlines, Images, RuntimeReads};
 use bridge_io::clock::Clock;
+use bridge_io::compute::Compute;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
@@ -23,7 +24,8 @@ use tokio::time::Instant;
 
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::credentials::{self, Credential};
-use crate::execute::{self, PullEnded, Pulled, SecretsRead};
+use crate::execute::secrets::{self, SecretsRead};
+use crate::execute::{self, PullEnded, Pulled};
 use crate::metrics::ImageMetrics;
 use crate::policy::{self, Action, Event, FailedAsk};
 use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
@@ -73,6 +75,8 @@ pub struct ImageManagerDeps {
     pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
     pub secrets: AskPort<ImageManager, GetSecret>,
+    /// Where secrets are parsed.
+    pub compute: Arc<dyn Compute>,
     /// The recorder of events.
     pub events: Address<RecordEvent>,
     /// Settings from KubeletConfiguration.
@@ -191,8 +195,7 @@ impl ImageManager {
         if !read.missing.is_empty() {
             self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
         }
-        let repository = image::parse(&image).map(|name| name.repository).unwrap_or_default();
-        asker.credentials = read.keyring.map(|keyring| keyring.lookup(&repository).into());
+        asker.credentials = read.credentials;
         self.look(asker, image, ctx);
     }
 
@@ -465,7 +468,9 @@ impl actix::Handler<EnsureImage> for ImageManager {
             Ok(image) => {
                 let EnsureImage { pod, pull_secrets, .. } = &asker.ask;
                 let (uid, names) = (pod.uid.clone(), pull_secrets.clone());
-                let read = execute::read_secrets(self.deps.secrets.clone(), pod.clone(), names);
+                let repository = image::parse(&image).map(|name| name.repository).unwrap_or_default();
+                let (secrets, compute) = (self.deps.secrets.clone(), self.deps.compute.clone());
+                let read = secrets::read(secrets, compute, pod.clone(), names, repository);
                 ctx.effect("read secrets", Some(uid), read, move |actor, read, ctx| {
                     actor.secrets_read(asker, image, read, ctx);
                 });

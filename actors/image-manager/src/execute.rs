@@ -2,6 +2,7 @@
 //! deletion.
 
 pub mod records;
+pub mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -15,22 +16,15 @@ use bridge_cri::{CriError, Images, RuntimeReads, Whose};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
-use futures::future::join_all;
+use messages::PodUid;
 use messages::image_manager::PresentImage;
-use messages::object_cache::GetSecret;
-use messages::{PodRef, PodUid};
 use pod_rules::errors::aggregate;
-use supervision::AskPort;
 use tokio::time::Instant;
 
-use crate::actor::ImageManager;
-use crate::credentials::{self, Credential, Keyring};
+use crate::credentials::{self, Credential};
 use crate::metrics::ImageMetrics;
 use crate::pulls::PullKey;
 use crate::records::pulled_with;
-
-/// Longest wait for a secret; ObjectCache answers sooner.
-const SECRET_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The outcome of a pull.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,45 +145,6 @@ pub struct PullEnded {
     pub warnings: Vec<String>,
 }
 
-/// The credentials of a pod's secrets.
-#[derive(Debug)]
-pub struct SecretsRead {
-    /// The credentials, or why one of the secrets cannot be understood.
-    pub keyring: Result<Keyring, String>,
-    /// The names of the secrets that ObjectCache could not give.
-    pub missing: Vec<String>,
-}
-
-/// Reads the secrets that a pod names for its pulls.
-pub async fn read_secrets(
-    secrets: AskPort<ImageManager, GetSecret>,
-    pod: PodRef,
-    names: Arc<[Arc<str>]>,
-) -> SecretsRead {
-    let mut read = SecretsRead { keyring: Ok(Keyring::default()), missing: Vec::new() };
-    let answers = names.iter().map(|name| {
-        let ask = GetSecret { pod: pod.uid.clone(), namespace: pod.namespace.clone(), name: name.clone() };
-        secrets.ask(ask, SECRET_DEADLINE)
-    });
-    for (name, answer) in names.iter().zip(join_all(answers).await) {
-        let problem = match answer {
-            Ok(Ok(secret)) => {
-                if let Ok(keyring) = &mut read.keyring
-                    && let Err(error) = credentials::add_secret(keyring, &secret)
-                {
-                    read.keyring = Err(error);
-                }
-                continue;
-            }
-            Ok(Err(error)) => error.message,
-            Err(error) => error.to_string(),
-        };
-        tracing::warn!(problem, %pod, %name, "A secret for pulls cannot be had");
-        read.missing.push(name.to_string());
-    }
-    read
-}
-
 /// A pull to be made.
 #[derive(Debug)]
 pub struct PullTask {
@@ -239,13 +194,8 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
         }
         let began = Instant::now();
         let (of_node, warnings) = node_credentials(&*means.configs, &task.key.image).await;
-        let mut distinct: Vec<Credential> = Vec::new();
-        for credential in task.credentials.iter().cloned().chain(of_node) {
-            // A credential that several files or secrets hold is tried once.
-            if !distinct.iter().any(|other| other.to_wire() == credential.to_wire()) {
-                distinct.push(credential);
-            }
-        }
+        let of_pods = task.credentials.iter();
+        let distinct = credentials::distinct(of_pods.chain(&of_node));
         let pulled = match pull_with(&*means.images, &task, &distinct).await {
             Ok((image_ref, used)) => {
                 let recorded = match &means.records {

@@ -45,6 +45,7 @@ impl Neighbours {
             records: Arc::new(FakePullRecords::new(fakes.disk.clone())),
             clock: fakes.clock.clone(),
             secrets: self.secrets.asked(),
+            compute: fakes.compute.clone(),
             events: self.events.address(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),

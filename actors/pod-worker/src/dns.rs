@@ -1,5 +1,8 @@
 //! The contents of a pod's `/etc/resolv.conf` (row 12.1).
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
 use bridge_cri::wire::DnsConfig;
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
 
@@ -144,13 +147,12 @@ fn parse(text: &str) -> Result<DnsConfig, String> {
                     .collect();
             }
             Some("options") => {
-                for option in fields {
-                    set_option(&mut config.options, option.to_owned());
-                }
+                config.options.extend(fields.map(str::to_owned));
             }
             _ => {}
         }
     }
+    config.options = latest(config.options.into_iter());
     error.map_or(Ok(config), Err)
 }
 
@@ -160,47 +162,44 @@ fn cluster_searches(pod: &Pod, cluster: &ClusterDns, host: &[String]) -> Vec<Str
     }
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let domain = &cluster.domain;
-    let mut searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
-    for search in host {
-        add(&mut searches, search);
-    }
-    searches
+    let own = [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+    distinct(own.iter().chain(host))
 }
 
 fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
-    unite(&mut config.servers, own.nameservers.as_deref());
-    unite(&mut config.searches, own.searches.as_deref());
-    for option in own.options.as_deref().unwrap_or_default() {
-        let Some(name) = &option.name else { continue };
-        let text = match option.value.as_deref() {
+    config.servers = distinct(config.servers.iter().chain(own.nameservers.iter().flatten()));
+    config.searches = distinct(config.searches.iter().chain(own.searches.iter().flatten()));
+    let options = own.options.iter().flatten().filter_map(|option| {
+        let name = option.name.as_ref()?;
+        Some(match option.value.as_deref() {
             None | Some("") => name.clone(),
             Some(value) => format!("{name}:{value}"),
-        };
-        set_option(&mut config.options, text);
-    }
+        })
+    });
+    config.options = latest(std::mem::take(&mut config.options).into_iter().chain(options));
 }
 
-/// Adds the pod's own entries after the others, each entry once.
-fn unite(list: &mut Vec<String>, own: Option<&[String]>) {
-    let others = std::mem::take(list);
-    for item in others.iter().chain(own.unwrap_or_default()) {
-        add(list, item);
-    }
+/// Each entry once, in the order of their first places.
+fn distinct<'a>(entries: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    entries.filter(|entry| seen.insert(*entry)).cloned().collect()
 }
 
-fn add(list: &mut Vec<String>, item: &str) {
-    if !list.iter().any(|known| known == item) {
-        list.push(item.to_owned());
+/// Of the options of each name the last one, at the place of the first.
+fn latest(options: impl Iterator<Item = String>) -> Vec<String> {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept: Vec<String> = Vec::new();
+    for option in options {
+        let name = option.split(':').next().unwrap_or_default().to_owned();
+        match places.entry(name) {
+            Entry::Occupied(place) => kept[*place.get()] = option,
+            Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push(option);
+            }
+        }
     }
-}
-
-fn set_option(options: &mut Vec<String>, option: String) {
-    let name = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
-    let wanted = name(&option);
-    match options.iter_mut().find(|known| name(known) == wanted) {
-        Some(known) => *known = option,
-        None => options.push(option),
-    }
+    kept
 }
 
 /// Cuts off the entries beyond the limits. Returns the messages of the events about them.
@@ -267,6 +266,23 @@ mod tests {
         let dns = pod_dns(&with_policy("Default", false), None, &cluster());
         assert_eq!(dns.config.servers, ["127.0.0.1", "::1"]);
         assert_eq!(dns.config.searches, ["."]);
+    }
+
+    #[test]
+    fn options_take_work_by_their_number() {
+        let mut many = with_policy("None", false);
+        let option = |number: usize| PodDNSConfigOption {
+            name: Some(format!("o{number:05}")),
+            value: Some("1".to_owned()),
+        };
+        let options = (0..40_000).chain(0..1).map(option).collect();
+        let own = PodDNSConfig { options: Some(options), ..PodDNSConfig::default() };
+        many.spec.as_mut().expect("spec").dns_config = Some(own);
+        let begun = tokio::time::Instant::now();
+        let dns = pod_dns(&many, None, &cluster());
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        assert_eq!((dns.config.options.len(), &*dns.config.options[0]), (40_000, "o00000:1"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The conditions of a pod (row 8.4) without their times, which depend on the previous status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -80,14 +80,9 @@ pub(crate) fn conditions(spec: &PodSpec, input: &ConditionsInput<'_>) -> Vec<Pod
 pub(crate) fn foreign(pod: &Pod, previous: &[PodCondition]) -> Vec<PodCondition> {
     let api = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     let shared = previous.iter().filter(|c| c.type_ == DISRUPTION_TARGET);
-    let mut kept: Vec<PodCondition> = Vec::new();
-    for condition in api.iter().chain(shared) {
-        let known = kept.iter().any(|k| k.type_ == condition.type_);
-        if !known && !OWNED.contains(&&*condition.type_) {
-            kept.push(condition.clone());
-        }
-    }
-    kept
+    let mut seen = BTreeSet::new();
+    let of_others = api.iter().chain(shared).filter(|condition| !OWNED.contains(&&*condition.type_));
+    of_others.filter(|condition| seen.insert(&*condition.type_)).cloned().collect()
 }
 
 /// `DisruptionTarget`, told together with the terminal phase and not before.
@@ -206,10 +201,13 @@ fn ready(spec: &PodSpec, known: &[PodCondition], containers_ready: &PodCondition
     if containers_ready.status != state(true) {
         return PodCondition { type_: READY.to_owned(), ..containers_ready.clone() };
     }
+    // Of several of one type the first counts.
+    let known: BTreeMap<&str, &PodCondition> =
+        known.iter().rev().map(|condition| (&*condition.type_, condition)).collect();
     let mut closed = Vec::new();
     for gate in spec.readiness_gates.iter().flatten() {
         let type_ = &gate.condition_type;
-        match known.iter().find(|c| c.type_ == *type_) {
+        match known.get(&**type_) {
             None => closed
                 .push(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
             Some(condition) if condition.status != state(true) => closed.push(format!(

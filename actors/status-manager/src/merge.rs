@@ -1,10 +1,12 @@
 //! What a new status keeps of the previous one: a status only ever moves forward.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::conditions::{CONTAINERS_READY, READY, not_ready_in};
+use crate::conditions::{CONTAINERS_READY, OWNED, READY, not_ready_in};
 use crate::container_state::by_name;
 use crate::containers::time;
 use crate::phase::Phase;
@@ -14,6 +16,10 @@ const MESSAGE_BYTES_MAX: usize = 12 * 1024;
 /// Why containers wait, all of a pod together, in bytes: what the runtime or a volume says may repeat what the pod's author wrote, and the
 /// API server keeps no status that is larger than an object may be.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
+
+/// The most bytes of the pod's message, and of each condition's: what a pod's author chooses the number of is listed in them (volumes,
+/// readiness gates, fields that are not supported), and a status that the API server does not keep would hold up the pod's end.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// A phase with its reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +82,8 @@ pub(crate) fn settle(
     if let Some(phase) = status.phase.as_deref().and_then(Phase::parse).filter(|p| p.is_terminal()) {
         unready(&mut status, phase);
     }
+    let own = status.conditions.iter_mut().flatten().filter(|condition| OWNED.contains(&&*condition.type_));
+    own.filter_map(|condition| condition.message.as_mut()).chain(&mut status.message).for_each(cut);
     transition_times(previous, &mut status, now);
     let shares = Shares::of(containers);
 
@@ -112,10 +120,20 @@ fn unready(status: &mut PodStatus, phase: Phase) {
     }
 }
 
+fn cut(text: &mut String) {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        text.push_str("...");
+    }
+}
+
 fn transition_times(previous: Option<&PodStatus>, status: &mut PodStatus, now: Timestamp) {
     let known = previous.and_then(|p| p.conditions.as_deref()).unwrap_or_default();
+    // Of several of one type and status the first counts.
+    let known: BTreeMap<(&str, &str), &PodCondition> =
+        known.iter().rev().map(|known| ((&*known.type_, &*known.status), known)).collect();
     for condition in status.conditions.iter_mut().flatten() {
-        let same = known.iter().find(|c| c.type_ == condition.type_ && c.status == condition.status);
+        let same = known.get(&(&*condition.type_, &*condition.status));
         condition.last_transition_time = same
             .and_then(|c| c.last_transition_time.clone())
             .or_else(|| condition.last_transition_time.take())
@@ -295,6 +313,28 @@ mod tests {
             .into_iter()
             .map(|container| container.state.unwrap().waiting.unwrap().message.unwrap().len());
         assert_eq!(told.collect::<Vec<_>>(), [2620; 100]);
+    }
+
+    #[test]
+    fn texts_of_the_pod_have_a_bound_and_those_of_other_writers_are_theirs() {
+        let condition = |type_: &str| PodCondition {
+            type_: type_.to_owned(),
+            message: Some("é".repeat(1 << 20)),
+            ..PodCondition::default()
+        };
+        let status = PodStatus {
+            message: Some("é".repeat(1 << 20)),
+            conditions: Some(vec![condition(READY), condition("example.org/ours")]),
+            ..PodStatus::default()
+        };
+        let settled = settle(None, status, 1, at("2026-05-01T12:00:00Z"));
+        let conditions = settled.conditions.unwrap();
+        let bytes = |condition: &PodCondition| condition.message.as_ref().map(String::len);
+        assert_eq!(settled.message.map(|text| text.len()), Some(TEXT_BYTES_MAX + 3));
+        assert_eq!(
+            conditions.iter().map(bytes).collect::<Vec<_>>(),
+            [Some(TEXT_BYTES_MAX + 3), Some(2 << 20)]
+        );
     }
 
     #[test]

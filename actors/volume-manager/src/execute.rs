@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use crate::backends::Backends;
 use crate::devices::Labelled;
-use crate::kinds::{self, SetUp, VOLUME_WITHIN, VolumeKind, Wanted, few_at_once};
+use crate::kinds::{self, Mounted, SetUp, VOLUME_WITHIN, VolumeKind, Wanted, few_at_once};
+use crate::memory;
 use crate::metrics::{Operation, Timed};
 use crate::plan;
 use crate::resolve;
@@ -189,18 +190,27 @@ struct OfPod<'a> {
     pod: &'a Arc<Pod>,
     uid: &'a PodUid,
     /// The mounts below the pod's directory.
-    mounts: &'a [MountPoint],
+    mounts: Mounted<'a>,
+    memory_bytes_max: u64,
     room_for_files: AtomicUsize,
 }
 
 impl<'a> OfPod<'a> {
     fn new(backends: &'a Backends, pod: &'a Arc<Pod>, uid: &'a PodUid, mounts: &'a [MountPoint]) -> Self {
-        Self { backends, pod, uid, mounts, room_for_files: kinds::POD_BYTES_MAX.into() }
+        Self {
+            backends,
+            pod,
+            uid,
+            mounts: Mounted::of(mounts),
+            memory_bytes_max: memory::bytes_max(pod, backends.node().allocatable_memory_bytes),
+            room_for_files: kinds::POD_BYTES_MAX.into(),
+        }
     }
 
     fn wanted<'w>(&'w self, name: &'w str, source: &'w Source, label: Option<&'w str>) -> Wanted<'w> {
-        let Self { backends, pod, uid, mounts, room_for_files } = self;
-        Wanted { name, source, pod, uid, node: backends.node(), mounts, label, room_for_files }
+        let Self { backends, pod, uid, mounts, memory_bytes_max, room_for_files } = self;
+        let (node, memory_bytes_max) = (backends.node(), *memory_bytes_max);
+        Wanted { name, source, pod, uid, node, mounts, memory_bytes_max, label, room_for_files }
     }
 
     /// The SELinux label of the volume. `Err` has what is wrong with it; what was judged of it is added in either case.
@@ -253,7 +263,7 @@ impl<'a> OfPod<'a> {
         let volume = format!("{plugin}/{}", source.spec_name());
         // A pod that has the volume keeps it: whatever waits for another label waits for this pod's end.
         let plan = kind.plan(&self.wanted(name, source, None));
-        let has_it = plan.is_ok_and(|plan| self.mounts.iter().any(|mount| mount.path == plan.host_path));
+        let has_it = plan.is_ok_and(|plan| self.mounts.has(&plan.host_path));
         let yields = has_it || !wish.is_mounted;
         match self.backends.devices.want_label(&volume, self.uid, &wish.label, yields) {
             Labelled::First if !wish.label.is_empty() => judged.push(asked.judged(What::Admitted)),
@@ -366,6 +376,9 @@ impl<'a> OfPod<'a> {
             },
         };
         let kind = kinds::serving(&source).ok()?;
+        if !kind.refreshes() && source.persistent().is_none() {
+            return None;
+        }
         let wish = self.wish(&volume.name, &source, kind, &mut Vec::new()).await.unwrap_or_default();
         let wanted = self.wanted(&volume.name, &source, wish.effective());
         let plan = kind.plan(&wanted).ok()?;

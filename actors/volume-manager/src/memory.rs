@@ -11,12 +11,19 @@ fn bytes(quantity: &Quantity) -> Option<u64> {
     u64::try_from(pod_spec::quantity::Quantity::parse(&quantity.0).ok()?.units_rounded_up()).ok()
 }
 
-/// The size of a memory-backed emptyDir in bytes: the smallest of the volume's own limit, the pod's memory
-/// limit and the memory that all pods of the node may have.
-pub fn tmpfs_bytes(size_limit: Option<&Quantity>, pod: &Pod, node_allocatable_bytes: u64) -> u64 {
-    let own = size_limit.and_then(bytes);
-    let pod = pod.spec.as_ref().and_then(pod_limit_bytes);
-    [own, pod].into_iter().flatten().filter(|limit| *limit > 0).fold(node_allocatable_bytes, u64::min)
+/// The most that a memory-backed volume of the pod may grow to, in bytes: the smaller one of the pod's memory limit and the memory
+/// that all pods of the node may have.
+pub fn bytes_max(pod: &Pod, node_allocatable_bytes: u64) -> u64 {
+    smallest(pod.spec.as_ref().and_then(pod_limit_bytes), node_allocatable_bytes)
+}
+
+/// The size of a memory-backed emptyDir in bytes: the volume's own limit, if that is less than this.
+pub fn tmpfs_bytes(size_limit: Option<&Quantity>, bytes_max: u64) -> u64 {
+    smallest(size_limit.and_then(bytes), bytes_max)
+}
+
+fn smallest(limit: Option<u64>, bytes_max: u64) -> u64 {
+    limit.filter(|limit| *limit > 0).map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
 /// The pod's memory limit in bytes, as its cgroup has it: the pod's own, or the sum of its containers' if
@@ -61,18 +68,18 @@ mod tests {
             ..Pod::default()
         };
         let bounded = pod(vec![container(Some("100"), None), container(Some("50"), None)], vec![]);
-        assert_eq!(tmpfs_bytes(None, &bounded, 1000), 150);
-        assert_eq!(tmpfs_bytes(Some(&quantity("40")), &bounded, 1000), 40);
-        assert_eq!(tmpfs_bytes(Some(&quantity("400")), &bounded, 1000), 150);
-        assert_eq!(tmpfs_bytes(None, &bounded, 100), 100);
+        assert_eq!(tmpfs_bytes(None, bytes_max(&bounded, 1000)), 150);
+        assert_eq!(tmpfs_bytes(Some(&quantity("40")), bytes_max(&bounded, 1000)), 40);
+        assert_eq!(tmpfs_bytes(Some(&quantity("400")), bytes_max(&bounded, 1000)), 150);
+        assert_eq!(tmpfs_bytes(None, bytes_max(&bounded, 100)), 100);
         let open = pod(vec![container(Some("100"), None), container(None, None)], vec![]);
-        assert_eq!(tmpfs_bytes(None, &open, 1000), 1000);
-        assert_eq!(tmpfs_bytes(Some(&quantity("0")), &open, 1000), 1000);
+        assert_eq!(tmpfs_bytes(None, bytes_max(&open, 1000)), 1000);
+        assert_eq!(tmpfs_bytes(Some(&quantity("0")), bytes_max(&open, 1000)), 1000);
         let starting = pod(
             vec![container(Some("10"), None)],
             vec![container(Some("5"), Some("Always")), container(Some("300"), None)],
         );
-        assert_eq!(tmpfs_bytes(None, &starting, 1000), 305);
+        assert_eq!(tmpfs_bytes(None, bytes_max(&starting, 1000)), 305);
     }
 
     #[test]
@@ -81,7 +88,7 @@ mod tests {
         let overhead = Some(BTreeMap::from([("memory".to_owned(), quantity("5"))]));
         let spec =
             PodSpec { containers: vec![container(None, None)], resources, overhead, ..PodSpec::default() };
-        assert_eq!(tmpfs_bytes(None, &Pod { spec: Some(spec), ..Pod::default() }, 1000), 75);
+        assert_eq!(bytes_max(&Pod { spec: Some(spec), ..Pod::default() }, 1000), 75);
     }
 
     proptest! {
@@ -93,7 +100,7 @@ mod tests {
         #[test]
         fn never_more_than_the_node_gives(own in proptest::option::of(0u64..5000), node in 1u64..5000) {
             let own = own.map(|own| quantity(&own.to_string()));
-            prop_assert!(tmpfs_bytes(own.as_ref(), &Pod::default(), node) <= node);
+            prop_assert!(tmpfs_bytes(own.as_ref(), bytes_max(&Pod::default(), node)) <= node);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod config;
 mod keyring;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -118,6 +119,19 @@ pub struct NodeCredentials {
     /// Problems of the files before the valid one, and of single entries of that one: each names its file and
     /// no secret.
     pub warnings: Vec<String>,
+}
+
+/// Credentials that a registry can tell apart: one that several files or secrets hold is tried once.
+pub fn distinct<'a>(credentials: impl Iterator<Item = &'a Credential>) -> Vec<Credential> {
+    let mut seen = BTreeSet::new();
+    let shown =
+        |one: &'a Credential| [&one.username, &one.password, &one.identity_token, &one.registry_token];
+    credentials.filter(|credential| seen.insert(shown(credential))).cloned().collect()
+}
+
+/// How many bytes a secret's data has.
+pub fn bytes(secret: &Secret) -> usize {
+    secret.data.iter().flatten().map(|(key, content)| key.len() + content.0.len()).sum()
 }
 
 /// Adds the credentials in a pod's secret.

@@ -5,7 +5,8 @@ use pod_spec::resources::is_sidecar;
 
 use super::room::Room;
 
-const ANY: &str = "0.0.0.0";
+/// The address that stands for all of the node's.
+pub(super) const ANY: &str = "0.0.0.0";
 
 /// A port of the node that a pod takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +29,6 @@ impl HostPort {
     /// Number and protocol: ports of which these differ never meet.
     pub(super) fn key(&self) -> (i32, String) {
         (self.number, self.protocol.clone())
-    }
-
-    /// Whether it meets the same port at this address.
-    pub(super) fn meets(&self, ip: &str) -> bool {
-        self.ip == ip || self.ip == ANY || ip == ANY
     }
 }
 

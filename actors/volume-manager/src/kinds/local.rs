@@ -90,7 +90,7 @@ impl VolumeKind for Local {
             return Ok(VolumePlan::of(places.link, Vec::new()));
         }
         let (source, path) = (PathBuf::from("/").join(&local.path), wanted.path(LOCAL)?);
-        let is_new = !wanted.mounts.iter().any(|mount| mount.path == path);
+        let is_new = !wanted.mounts.has(&path);
         let read_only = persistent.read_only;
         let mut steps =
             vec![Step::MakeMountPoint { path: path.clone() }, bind(persistent, source, path.clone())];

@@ -9,6 +9,7 @@ mod local;
 mod objects;
 mod refused;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -171,6 +172,11 @@ pub(crate) trait VolumeKind: Sync {
         None
     }
 
+    /// Whether the kind has volumes that [`VolumeKind::refresh`] may have work for.
+    fn refreshes(&self) -> bool {
+        false
+    }
+
     /// Shows what has changed in a volume that is ready; `None` for kinds whose volumes never change by themselves.
     fn refresh<'a>(
         &'a self,
@@ -307,7 +313,9 @@ pub(crate) struct Wanted<'a> {
     /// The facts about the node.
     pub node: NodeFacts<'a>,
     /// The mounts below the pod's directory.
-    pub mounts: &'a [MountPoint],
+    pub mounts: &'a Mounted<'a>,
+    /// The most memory that a volume of the pod may take, by the pod's limits and the node, bytes; 0 for no bound.
+    pub memory_bytes_max: u64,
     /// The SELinux label that the volume is mounted with.
     pub label: Option<&'a str>,
     /// How many more bytes the pod's volumes of objects may hold; they count in the pod spec's order.
@@ -323,7 +331,31 @@ impl Wanted<'_> {
 
     /// Whether a file system of this type is mounted at the path.
     pub fn is_mounted(&self, path: &Path, fs_type: &str) -> bool {
-        self.mounts.iter().any(|mount| mount.path == path && mount.fs_type == fs_type)
+        self.mounts.is(path, fs_type)
+    }
+}
+
+/// The mounts below a pod's directory, by their paths: a pod may have as many volumes as mounts.
+#[derive(Debug, Default)]
+pub(crate) struct Mounted<'a>(BTreeMap<&'a Path, Vec<&'a str>>);
+
+impl<'a> Mounted<'a> {
+    /// Of a list of mounts.
+    pub fn of(mounts: &'a [MountPoint]) -> Self {
+        let mut by_path: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+        for mount in mounts {
+            by_path.entry(&mount.path).or_default().push(&mount.fs_type);
+        }
+        Self(by_path)
+    }
+
+    /// Whether anything is mounted at the path.
+    pub fn has(&self, path: &Path) -> bool {
+        self.0.contains_key(path)
+    }
+
+    fn is(&self, path: &Path, fs_type: &str) -> bool {
+        self.0.get(path).is_some_and(|types| types.contains(&fs_type))
     }
 }
 

@@ -7,8 +7,9 @@ use bridge_node::mounts::MountPoint;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
 
-use super::{Wanted, serving};
+use super::{Mounted, Wanted, serving};
 use crate::backends::NodeFacts;
+use crate::memory;
 use crate::source::{Persistent, Source};
 use crate::steps::{Step, VolumePlan};
 
@@ -66,7 +67,8 @@ fn plan_on(
         pod,
         uid: &uid,
         node,
-        mounts,
+        mounts: &Mounted::of(mounts),
+        memory_bytes_max: memory::bytes_max(pod, node.allocatable_memory_bytes),
         label: None,
         room_for_files: &Default::default(),
     })
@@ -84,6 +86,27 @@ pub(crate) fn plan_in(
     mounts: &[MountPoint],
 ) -> Result<VolumePlan, String> {
     plan_of(pod, &inline(volume), mounts)
+}
+
+#[test]
+fn mounts_are_found_by_their_paths() {
+    let path = |number: usize| format!("/pods/u/volumes/kubernetes.io~empty-dir/v{number:05}");
+    let mount = |number| MountPoint {
+        path: path(number).into(),
+        fs_type: "tmpfs".to_owned(),
+        source: "tmpfs".to_owned(),
+        root: "/".into(),
+        options: Vec::new(),
+        fs_options: Vec::new(),
+        device: (0, 1),
+    };
+    let mounts: Vec<MountPoint> = (0..30_000).map(mount).collect();
+    let mounted = Mounted::of(&mounts);
+    let begun = tokio::time::Instant::now();
+    let found = (0..30_000).filter(|number| mounted.is(path(*number).as_ref(), "tmpfs")).count();
+    let took = begun.elapsed();
+    assert!(took.as_secs() < 5, "{took:?}");
+    assert_eq!((found, mounted.is(path(0).as_ref(), "ext4")), (30_000, false));
 }
 
 /// The plan of an inline volume.

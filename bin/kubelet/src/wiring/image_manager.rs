@@ -16,6 +16,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
         records: bridge.pull_records.clone(),
         clock: bridge.clock.clone(),
         secrets: actors.objects.asked(),
+        compute: bridge.compute.clone(),
         events: actors.events.address(),
         settings: settings.images.clone(),
         metrics,

@@ -46,6 +46,7 @@ impl Subject for Alone {
             records: Arc::new(FakePullRecords::new(stage.disk.clone())),
             clock: stage.clock.clone(),
             secrets: AskPort::answering("ObjectCache", |_| None),
+            compute: stage.compute.clone(),
             events: Count::default().sink(),
             settings: ImageSettings::default(),
             metrics: ImageMetrics::new(),

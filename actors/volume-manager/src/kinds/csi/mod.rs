@@ -80,6 +80,10 @@ impl VolumeKind for Csi {
         SET_UP_WITHIN
     }
 
+    fn refreshes(&self) -> bool {
+        true
+    }
+
     fn refresh<'a>(
         &'a self,
         backends: &'a Backends,

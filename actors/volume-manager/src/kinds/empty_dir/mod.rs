@@ -44,8 +44,7 @@ impl VolumeKind for EmptyDir {
             "Memory" => {
                 if !wanted.is_mounted(&path, "tmpfs") {
                     ready = None;
-                    let limit = source.size_limit.as_ref();
-                    let bytes = memory::tmpfs_bytes(limit, wanted.pod, wanted.node.allocatable_memory_bytes);
+                    let bytes = memory::tmpfs_bytes(source.size_limit.as_ref(), wanted.memory_bytes_max);
                     let size_bytes = (bytes > 0).then_some(bytes);
                     steps.push(Step::MountTmpfs { path: path.clone(), size_bytes });
                 }

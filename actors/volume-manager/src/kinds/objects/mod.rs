@@ -17,7 +17,6 @@ pub(crate) use self::payload::POD_BYTES_MAX;
 use super::{SetUp, VOLUME_WITHIN, VolumeKind, Wanted};
 use crate::backends::Backends;
 use crate::kinds::Measured;
-use crate::memory;
 use crate::source::Source;
 use crate::steps::{self, SetUpError, Step, VolumePlan, in_time};
 
@@ -58,7 +57,7 @@ impl VolumeKind for ObjectKind {
         let path = wanted.path(self.0)?;
         let mut steps = vec![Step::MakeEmptyDir { path: path.clone() }];
         if objects.in_memory && !wanted.is_mounted(&path, "tmpfs") {
-            let bytes = memory::tmpfs_bytes(None, wanted.pod, wanted.node.allocatable_memory_bytes);
+            let bytes = wanted.memory_bytes_max;
             steps.push(Step::MountTmpfs { path: path.clone(), size_bytes: (bytes > 0).then_some(bytes) });
         }
         Ok(VolumePlan::of(path, steps))
@@ -84,6 +83,10 @@ impl VolumeKind for ObjectKind {
     /// The files' own time, and that of the look at whether there are earlier ones.
     fn within(&self) -> Duration {
         VOLUME_WITHIN * 2
+    }
+
+    fn refreshes(&self) -> bool {
+        true
     }
 
     fn refresh<'a>(
