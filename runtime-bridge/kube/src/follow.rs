@@ -29,7 +29,7 @@ const GOOD_TIME: Duration = Duration::from_secs(120);
 /// The length from which a watch should have received a bookmark, which come every minute.
 const UNHEARD_MIN: Duration = Duration::from_secs(240);
 /// The most items that wait for the reader of a stream.
-const NEWS_MAX: usize = 64;
+const NEWS_MAX: usize = 16;
 
 /// An item of a followed list.
 #[derive(Clone, Debug)]

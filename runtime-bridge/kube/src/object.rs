@@ -1,9 +1,9 @@
 //! Objects of the API, and the readable parts of an object that cannot be decoded.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A type of API objects.
 pub trait Object:
@@ -63,15 +63,99 @@ struct NameBody {
     resource_version: Option<String>,
 }
 
+/// The most objects and lists that a spec nests. Three bytes of JSON become three kilobytes in a list of volumes: an object
+/// that the API server keeps could take gigabytes here, and again with each of its changes.
+const NESTED_MAX: usize = 65_536;
+/// The fewest bytes in which that many are written: `{},`.
+const NESTED_BYTES: usize = 3;
+
+/// How many objects and lists are nested in a value of JSON.
+#[derive(Default)]
+struct Nested(usize);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Specified {
+    spec: Nested,
+}
+
+impl<'de> Deserialize<'de> for Nested {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Counting)
+    }
+}
+
+struct Counting;
+
+impl<'de> Visitor<'de> for Counting {
+    type Value = Nested;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Nested, E> {
+        Ok(Nested(0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Nested, A::Error> {
+        let mut count = 1;
+        while let Some(Nested(within)) = list.next_element()? {
+            count += within;
+        }
+        Ok(Nested(count))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Nested, A::Error> {
+        let mut count = 1;
+        while let Some((_, Nested(within))) = object.next_entry::<IgnoredAny, Nested>()? {
+            count += within;
+        }
+        Ok(Nested(count))
+    }
+}
+
+fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
+    if bytes.len() > NESTED_BYTES * NESTED_MAX {
+        let Specified { spec: Nested(count) } =
+            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        if count > NESTED_MAX {
+            return Err(format!(
+                "its spec nests {count} objects and lists, and this kubelet takes at most {NESTED_MAX}"
+            ));
+        }
+    }
+    serde_json::from_slice::<K>(bytes).map_err(|error| error.to_string())
+}
+
 /// Decodes an object; on failure, the parts that can be read.
 pub(super) fn read_object<K: Object>(
     bytes: &[u8],
     said: Said,
 ) -> Result<K, Box<(Unreadable, Option<String>)>> {
-    serde_json::from_slice::<K>(bytes).map_err(|error| {
+    decode(bytes).map_err(|why| {
         let NameBody { namespace, name, uid, resource_version } =
             serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
-        let why = error.to_string();
         tracing::error!(
             kind = &*K::kind(&()),
             namespace,
@@ -82,4 +166,44 @@ pub(super) fn read_object<K: Object>(
         );
         Box::new((Unreadable { namespace, name, uid, said, why }, resource_version))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(spec: Value) -> Result<Pod, String> {
+        let object = json!({ "metadata": { "namespace": "a", "name": "b", "uid": "c" }, "spec": spec });
+        read_object(object.to_string().as_bytes(), Said::Changed).map_err(|unreadable| {
+            let Unreadable { namespace, name, uid, why, .. } = unreadable.0;
+            assert_eq!([&*namespace, &*name, &*uid], ["a", "b", "c"]);
+            why
+        })
+    }
+
+    #[test]
+    fn a_spec_that_nests_more_than_any_pod_needs_is_not_built() {
+        let volumes = |count: usize| -> Vec<Value> {
+            (0..count).map(|number| json!({ "name": number.to_string(), "emptyDir": {} })).collect()
+        };
+        let spec = |count: usize| json!({ "containers": [], "volumes": volumes(count) });
+        // The spec itself, its two lists, and two for each volume.
+        let read_in =
+            |count| read(spec(count)).map(|pod| pod.spec.and_then(|spec| spec.volumes).map(|all| all.len()));
+        assert_eq!(read_in(32_766), Ok(Some(32_766)));
+        let why = "its spec nests 65537 objects and lists, and this kubelet takes at most 65536";
+        assert_eq!(read_in(32_767), Err(why.to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_of_alike() {
+        let long = "x".repeat(NESTED_BYTES * NESTED_MAX + 1);
+        for text in ["{", &*long] {
+            let error = read_object::<Pod>(text.as_bytes(), Said::Listed).expect_err("no object");
+            assert!(!error.0.why.is_empty() && error.0.uid.is_empty());
+        }
+    }
 }
