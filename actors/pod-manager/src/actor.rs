@@ -471,9 +471,7 @@ impl Subsystem for PodManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        if let Some(report) = self.reports.get(pod).cloned() {
-            self.take_report(pod, report);
-        }
+        self.catch_up(pod);
         self.decide(ctx);
     }
 

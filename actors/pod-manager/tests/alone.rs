@@ -11,7 +11,7 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{DesiredPodsChanged, NodeObserved, Source, SourcePod};
+use messages::facts::{DesiredPodsChanged, NodeObserved, Source, SourcePod, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
@@ -19,10 +19,11 @@ use messages::pod_set::PodSetUpdate;
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
+use messages::supervision::Fault as ActorFault;
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_set::PodSet;
-use stage::{Neighbour, Stage, alone, pod};
+use stage::{Neighbour, Reports, Stage, alone, pod, report};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -186,6 +187,34 @@ fn a_pool_that_refuses_or_loses_the_question_is_asked_again() {
         assert_eq!(told(&near.pool), None);
         near.workers.answer(|_| BTreeMap::new());
         stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn a_worker_that_came_to_its_end_while_its_pod_was_left_alone_keeps_no_name() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let old = pod(1);
+        let ends = Arc::new(report(&old.pod_ref, WorkerState::Terminating));
+        let uid = old.pod_ref.uid.clone();
+        near.workers.answer(move |_| BTreeMap::from([(uid.clone(), ends.clone())]));
+        let actor = near.start(stage);
+        let bad = old.pod_ref.uid.clone();
+        stage.inject::<PodManager>(ActorFault::PoisonPod { pod: bad.clone(), times: 3 });
+        while !stage.actor::<PodManager>().await.quarantined.contains_key(&bad) {
+            stage.pass(Duration::from_millis(100)).await;
+        }
+        // Another pool has begun, which has no such worker.
+        actor.address().tell(Reports::complete().all()).unwrap();
+        let mut new = (*pod(2).pod).clone();
+        new.metadata.name = old.pod.metadata.name.clone();
+        let new = SourcePod { pod: Arc::new(new), refused: None, made_anew: None };
+        actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(vec![new]) }).unwrap();
+        actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, [], true))).unwrap();
+        stage.until("the sources to be heard", || told(&near.pool) == Some((0, true))).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!(told(&near.pool), Some((0, true)), "the name is taken as far as is known");
+        stage.until("the new pod to have the name", || told(&near.pool) == Some((1, true))).await;
     });
 }
 
