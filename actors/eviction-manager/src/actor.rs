@@ -248,6 +248,10 @@ impl EvictionManager {
     }
 
     fn look_for_victim(&mut self, shortage: Shortage, ctx: &mut Ctx<Self>) {
+        if !self.reports.is_complete() {
+            // A pod of which the pool has yet to tell may have ended, or may be ending for this shortage.
+            return self.later(ctx);
+        }
         // A pod whose figures cannot be read without a panic counts as a pod that cannot be measured, which ends first: were it
         // left out, its neighbours would end for what it uses.
         let quarantined = |pod: &Arc<DesiredPod>| ctx.is_quarantined(&pod.pod_ref.uid);
@@ -328,7 +332,8 @@ impl EvictionManager {
         let Some(leaving) = &mut self.leaving else { return };
         let uid = &leaving.pod.uid;
         let report = self.reports.get(uid);
-        let released = report.map_or(!self.desired.contains(uid), |report| report.released);
+        let has_left = || self.desired.is_removed(uid) && self.reports.is_removed(uid);
+        let released = report.map_or_else(has_left, |report| report.released);
         if released {
             tracing::info!(pod = %leaving.pod, "Eviction manager: pod has been cleaned up");
             self.leaving = None;

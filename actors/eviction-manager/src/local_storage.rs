@@ -123,6 +123,7 @@ impl EvictionManager {
         self.limited.learn(counted.one_disk);
         self.limited.rounds.ended(lane, !counted.cut, began, self.began.elapsed());
         if let Some((pod, limits)) = self.limited.limits(uid)
+            && self.reports.is_complete()
             && !candidates::is_being_evicted(self.reports.get(uid))
             && let Some(exceeded) = exceeded(&limits, &counted.usage, self.limited.one_disk == Some(true))
         {

@@ -11,7 +11,7 @@ use eviction_manager::{
 };
 use messages::event_recorder::{RecordAnnotatedEvent, RecordEvent};
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{Pressure, PressureObserved, WorkerState};
+use messages::facts::{DesiredPod, Pressure, PressureObserved, WorkerState};
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
 use messages::pod_manager::{GetPressure, ResendDesired};
@@ -101,7 +101,14 @@ impl Neighbours {
 /// Tells that one pod of the API server runs.
 fn tell_facts(actor: &Supervised<EvictionManager>) {
     actor.address().tell(desired_of(&[api_pod(0)])).unwrap();
-    actor.address().tell(reported(&api_pod(0), WorkerState::Syncing, false)).unwrap();
+    tell_workers(actor, &[api_pod(0)]);
+}
+
+/// Tells that the workers of these pods run them, and that there are no others.
+fn tell_workers(actor: &Supervised<EvictionManager>, pods: &[Arc<DesiredPod>]) {
+    let reports = Reports::complete();
+    pods.iter().for_each(|pod| drop(reports.of(pod, WorkerState::Syncing, false)));
+    actor.address().tell(reports.all()).unwrap();
 }
 
 const LOW: Pressure = Pressure { memory: true, disk: false, pid: false };
@@ -178,6 +185,23 @@ fn a_pod_ends_when_memory_runs_out_and_is_waited_for() {
 }
 
 #[test]
+fn no_pod_ends_before_it_is_known_which_ones_end_already() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let pods = [api_pod(0), api_pod(1)];
+        actor.address().tell(desired_of(&pods)).unwrap();
+        actor.address().tell(reported(&pods[0], WorkerState::Syncing, false)).unwrap();
+        near.stats.set_memory(50 * MIB);
+        stage.until("the pressure to be told", || near.pressure() == Some(LOW)).await;
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.pool.count(), 0, "the pool has yet to tell of the other");
+        tell_workers(&actor, &pods);
+        stage.until("a pod to be ended", || near.pool.count() == 1).await;
+    });
+}
+
+#[test]
 fn a_pool_that_refuses_to_end_a_pod_is_told_in_the_next_round() {
     alone(async |stage| {
         let near = Neighbours::new();
@@ -211,11 +235,7 @@ fn a_pod_that_cannot_be_measured_for_its_panics_ends_before_its_neighbours() {
         let left_alone = stage.actor::<EvictionManager>().await.quarantined;
         assert!(left_alone.contains_key(&poison.pod_ref.uid), "{left_alone:?}");
         actor.address().tell(desired_of(&[good.clone(), poison.clone()])).unwrap();
-        let reports = Reports::default();
-        for pod in [&good, &poison] {
-            drop(reports.of(pod, WorkerState::Syncing, false));
-        }
-        actor.address().tell(reports.all()).unwrap();
+        tell_workers(&actor, &[good.clone(), poison.clone()]);
         let little = PodUsage { memory_bytes: Some(MIB), ..PodUsage::default() };
         near.stats.set_pod(good.pod_ref.uid.as_str(), little);
         near.stats.set_memory(50 * MIB);

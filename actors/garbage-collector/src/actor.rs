@@ -98,8 +98,8 @@ impl GarbageCollector {
         if !self.errors.is_empty() {
             self.tell_problem();
         }
-        if !self.desired.is_complete() {
-            // Without the whole set of desired pods anything may still be needed; asks wait for it.
+        if !self.knows_all() {
+            // Anything may still be needed; asks wait.
             return;
         }
         let now = self.deps.clock.now();
@@ -135,8 +135,7 @@ impl GarbageCollector {
         self.looking = false;
         self.removed += logs.links;
         self.errors.extend(logs.errors);
-        let known = self.known();
-        let gone = logs.dirs.into_iter().filter(|dir| !known.contains(&PodUid::new(&dir.uid)));
+        let gone = logs.dirs.into_iter().filter(|dir| self.is_gone(&PodUid::new(&dir.uid)));
         self.found(Garbage { log_dirs: gone.collect(), ..Garbage::default() }, ctx);
     }
 
@@ -156,7 +155,7 @@ impl GarbageCollector {
         if self.removals.is_idle() && !self.looking {
             self.tell_problem();
         }
-        if self.awaited.is_empty() && !self.looking && self.desired.is_complete() {
+        if self.awaited.is_empty() && !self.looking && self.knows_all() {
             self.answer(ctx);
         }
     }
@@ -197,12 +196,26 @@ impl GarbageCollector {
         });
     }
 
-    /// The pods whose logs may still be wanted.
-    fn known(&self) -> BTreeSet<PodUid> {
-        let working = self.reports.iter().filter(|(_, report)| !report.released).map(|(uid, _)| uid);
-        let present = self.observed.present().map(|(uid, _)| uid);
-        let unread = self.desired.unread_uids().chain(self.observed.unread_uids());
-        self.desired.uids().chain(present).chain(working).chain(unread).cloned().collect()
+    /// Whether absence of a pod means something: its writers have said all.
+    fn knows_all(&self) -> bool {
+        self.desired.is_complete() && self.observed.is_complete() && self.reports.is_complete()
+    }
+
+    /// What asks wait for may have become known.
+    fn heard(&mut self, knew_all: bool, ctx: &mut Ctx<Self>) {
+        if !knew_all && self.knows_all() && !self.waiting.is_empty() {
+            self.collect(ctx);
+        }
+    }
+
+    /// Whether the pod's logs are wanted no more. A writer that began anew since the logs were listed may have yet to tell
+    /// of the pod.
+    fn is_gone(&self, uid: &PodUid) -> bool {
+        let is_absent = self.observed.get(uid).map(|seen| seen.state.is_absent());
+        let is_released = self.reports.get(uid).map(|report| report.released);
+        self.desired.is_removed(uid)
+            && is_absent.unwrap_or_else(|| self.observed.is_removed(uid))
+            && is_released.unwrap_or_else(|| self.reports.is_removed(uid))
     }
 }
 
@@ -242,32 +255,34 @@ impl Subsystem for GarbageCollector {
 impl Handler<DesiredPodsChanged> for GarbageCollector {
     type Result = ();
     fn handle(&mut self, DesiredPodsChanged(update): DesiredPodsChanged, ctx: &mut Ctx<Self>) {
-        let was_complete = self.desired.is_complete();
+        let knew_all = self.knows_all();
         let changed = self.desired.take(update);
         if matches!(changed, Taken::Missed) {
             self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         }
-        if !was_complete && self.desired.is_complete() && !self.waiting.is_empty() {
-            self.collect(ctx);
-        }
+        self.heard(knew_all, ctx);
     }
 }
 
 impl Handler<PodObserved> for GarbageCollector {
     type Result = ();
-    fn handle(&mut self, observed: PodObserved, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, observed: PodObserved, ctx: &mut Ctx<Self>) {
+        let knew_all = self.knows_all();
         if self.observed.hear(observed.0).is_none() {
             self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
         }
+        self.heard(knew_all, ctx);
     }
 }
 
 impl Handler<WorkerReported> for GarbageCollector {
     type Result = ();
-    fn handle(&mut self, WorkerReported(update): WorkerReported, _ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, WorkerReported(update): WorkerReported, ctx: &mut Ctx<Self>) {
+        let knew_all = self.knows_all();
         if self.reports.take(update).is_none() {
             self.deps.pool.tell_level(ResendReports { receiver: Self::NAME });
         }
+        self.heard(knew_all, ctx);
     }
 }
 

@@ -5,7 +5,7 @@
 //! Sends: ResendDesired, ResendObserved, ResendReports, PodTouched, RecordEvent (ContainerGCFailed).
 //! State (rebuilt from): desired pods, observed pods and reports (resends are asked for).
 //! A removal of one pod's garbage that hangs holds up that pod's alone; places for removals are shared by namespaces.
-//! On crash: nothing is collected until all sources have been heard again.
+//! On crash: nothing is collected until PodManager, Pleg and PodWorkerPool have said all again.
 //! Never does: touches a pod that its worker is ending, or the newest instance of a running pod's container.
 
 mod actor;

@@ -11,13 +11,15 @@ use bridge_cri::{CriErrorKind, PodRemoval, Reply, Rpc};
 use futures::FutureExt;
 use garbage_collector::{Backends, GarbageCollector, GarbageCollectorDeps, GcPolicy};
 use messages::event_recorder::RecordEvent;
-use messages::facts::{DesiredPod, PodObserved, WorkerReported, WorkerState};
+use messages::facts::{DesiredPod, PodObserved, SeenPod, WorkerReported, WorkerState};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
-use messages::runtime::ContainerState;
-use stage::{Neighbour, Stage, alone, ask, desired, desired_so_far, pod, reported, seen, told};
+use messages::runtime::{ContainerState, RuntimePod};
+use stage::{
+    Looks, Neighbour, Reports, Stage, alone, ask, desired, desired_so_far, pod, reported, seen, told,
+};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,11 +30,16 @@ struct Neighbours {
     pool: Neighbour<ResendReports>,
     touched: Neighbour<PodTouched>,
     events: Neighbour<RecordEvent>,
+    /// What Pleg and the pool tell, which have said all.
+    looks: Looks,
+    reports: Reports,
 }
 
 impl Neighbours {
     fn new() -> Self {
         Self {
+            looks: Looks::complete(),
+            reports: Reports::complete(),
             manager: Neighbour::new("PodManager"),
             pleg: Neighbour::new("Pleg"),
             pool: Neighbour::new("PodWorkerPool"),
@@ -57,6 +64,26 @@ impl Neighbours {
             touched: self.touched.address(),
             events: self.events.address(),
         }
+    }
+
+    /// A pod of the runtime that has ended.
+    async fn ended(&self, stage: &Stage<'_>, pod: &DesiredPod) -> PodObserved {
+        let ran = stage.fakes.run(pod).await;
+        stage.fakes.runtime.kill_sandbox(&ran.sandbox);
+        let mut seen = seen(pod, 1);
+        let state = Arc::make_mut(&mut seen.state);
+        (state.sandboxes[0].id, state.sandboxes[0].ready) = (Arc::from(ran.sandbox), false);
+        let container = &mut state.containers[0];
+        (container.id, container.sandbox_id) = (Arc::from(ran.container), state.sandboxes[0].id.clone());
+        (container.state, container.finished_at) = (ContainerState::Exited, container.started_at);
+        drop(self.looks.at(seen));
+        self.looks.all()
+    }
+
+    /// The worker's report that everything is released, since the pod was deleted.
+    fn released(&self, pod: &DesiredPod) -> WorkerReported {
+        drop(self.reports.of(pod, WorkerState::Terminated, true));
+        self.reports.all()
     }
 }
 
@@ -106,28 +133,6 @@ impl PodRemoval for Hangs {
     }
 }
 
-/// A pod of the runtime that has ended.
-async fn ended(stage: &Stage<'_>) -> PodObserved {
-    ended_pod(stage, &pod(0)).await
-}
-
-async fn ended_pod(stage: &Stage<'_>, pod: &DesiredPod) -> PodObserved {
-    let ran = stage.fakes.run(pod).await;
-    stage.fakes.runtime.kill_sandbox(&ran.sandbox);
-    let mut seen = seen(pod, 1);
-    let state = Arc::make_mut(&mut seen.state);
-    (state.sandboxes[0].id, state.sandboxes[0].ready) = (Arc::from(ran.sandbox), false);
-    let container = &mut state.containers[0];
-    (container.id, container.sandbox_id) = (Arc::from(ran.container), state.sandboxes[0].id.clone());
-    (container.state, container.finished_at) = (ContainerState::Exited, container.started_at);
-    told([seen])
-}
-
-/// The worker's report that everything is released, since the pod was deleted.
-fn released() -> WorkerReported {
-    reported(&pod(0), WorkerState::Terminated, true)
-}
-
 fn is_empty(stage: &Stage<'_>) -> bool {
     stage.fakes.runtime.containers().is_empty() && stage.fakes.runtime.sandboxes().is_empty()
 }
@@ -137,15 +142,15 @@ fn a_deleted_pod_is_taken_away_once_the_desired_pods_are_known() {
     alone(async |stage| {
         let near = Neighbours::new();
         let actor = near.start(stage);
-        let seen = ended(stage).await;
+        let seen = near.ended(stage, &pod(0)).await;
         stage.until("all facts to be asked for", || near.pool.count() == 1).await;
         assert_eq!((near.manager.count(), near.pleg.count()), (1, 1));
         actor.address().tell(seen).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         stage.pass(70 * SECOND).await;
         assert!(!is_empty(stage), "before the desired pods are known everything may be needed");
         actor.address().tell(desired(1)).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         stage.until("it to go", || is_empty(stage)).await;
         stage.until("Pleg to be told", || near.touched.count() == 1).await;
         assert_eq!((near.touched.last().unwrap().uid, near.events.count()), (pod(0).pod_ref.uid.clone(), 0));
@@ -162,14 +167,14 @@ fn a_new_incarnation_asks_for_all_facts_and_takes_nothing_before_them() {
         stage.crash::<GarbageCollector>().await;
         stage.until("all facts to be asked for", || near.pool.count() == 2).await;
         assert_eq!((near.manager.count(), near.pleg.count()), (2, 2));
-        let seen = ended(stage).await;
+        let seen = near.ended(stage, &pod(0)).await;
         actor.address().tell(seen).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         actor.address().tell(CollectNow).unwrap();
         stage.pass(130 * SECOND).await;
         assert!(!is_empty(stage), "what its predecessor knew does not count");
         actor.address().tell(desired(1)).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         stage.until("it to go", || is_empty(stage)).await;
     });
 }
@@ -182,9 +187,9 @@ fn neighbours_whose_mailboxes_are_full_hold_up_no_collection() {
         near.events.refuse();
         near.manager.refuse();
         let actor = near.start(stage);
-        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(near.ended(stage, &pod(0)).await).unwrap();
         actor.address().tell(desired(1)).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         ask(&actor, RemoveDeadContainers, SECOND).await.unwrap();
         assert_eq!((near.manager.refused().len(), near.touched.refused().len()), (1, 1));
         assert!(stage.fakes.runtime.containers().is_empty());
@@ -196,9 +201,9 @@ fn the_removal_of_all_waits_until_all_desired_pods_are_known_and_not_for_ever() 
     alone(async |stage| {
         let near = Neighbours::new();
         let actor = near.start(stage);
-        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(near.ended(stage, &pod(0)).await).unwrap();
         actor.address().tell(desired_so_far(&[pod(0)])).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         let begun = tokio::time::Instant::now();
         let remove = || ask(&actor, RemoveDeadContainers, 60 * SECOND);
         remove().await.unwrap();
@@ -211,6 +216,62 @@ fn the_removal_of_all_waits_until_all_desired_pods_are_known_and_not_for_ever() 
         let (answer, ()) = futures::join!(remove(), known_later);
         answer.unwrap();
         assert_eq!((begun.elapsed().as_secs(), is_empty(stage)), (50, true));
+    });
+}
+
+#[test]
+fn logs_stay_until_pleg_and_the_pool_have_said_all() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let logs = format!("/var/log/pods/default_{}_{}", pod(1).pod_ref.name, pod(1).pod_ref.uid);
+        stage.fakes.disk.mkdir(&logs, 0o755);
+        let collected = async || {
+            actor.address().tell(CollectNow).unwrap();
+            stage.pass(SECOND).await;
+            stage.fakes.disk.kind(&logs).is_none()
+        };
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(near.reports.all()).unwrap();
+        actor.address().tell(told([seen(&pod(0), 1)])).unwrap();
+        assert!(!collected().await, "Pleg has yet to look at other pods");
+        let looks = Looks::complete();
+        drop(looks.at(seen(&pod(1), 1)));
+        let removal = ask(&actor, RemoveDeadContainers, 60 * SECOND);
+        let begun = tokio::time::Instant::now();
+        let known_later = async {
+            stage.pass(20 * SECOND).await;
+            actor.address().tell(looks.all()).unwrap();
+        };
+        let (answer, ()) = futures::join!(removal, known_later);
+        answer.unwrap();
+        assert_eq!(begun.elapsed().as_secs(), 20, "asks wait for it");
+        assert!(!collected().await, "the runtime holds the pod");
+        let gone = SeenPod { state: Arc::new(RuntimePod::absent(pod(1).pod_ref.clone())), touch: 2 };
+        actor.address().tell(looks.at(gone)).unwrap();
+        actor.address().tell(reported(&pod(0), WorkerState::Syncing, false)).unwrap();
+        assert!(!collected().await, "the pool has yet to tell of other workers");
+        actor.address().tell(Reports::complete().all()).unwrap();
+        assert!(collected().await);
+    });
+}
+
+#[test]
+fn a_pod_manager_that_begins_anew_while_logs_are_listed_has_none_removed() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let logs = format!("/var/log/pods/default_{}_{}", pod(0).pod_ref.name, pod(0).pod_ref.uid);
+        stage.fakes.disk.mkdir(&logs, 0o755);
+        stage.fakes.disk.set_slow(Some(2 * SECOND));
+        actor.address().tell(near.looks.all()).unwrap();
+        actor.address().tell(near.reports.all()).unwrap();
+        actor.address().tell(desired(1)).unwrap();
+        actor.address().tell(CollectNow).unwrap();
+        stage.pass(SECOND).await;
+        actor.address().tell(desired_so_far(&[])).unwrap();
+        stage.pass(20 * SECOND).await;
+        assert!(stage.fakes.disk.kind(&logs).is_some(), "its source may have yet to be heard");
     });
 }
 
@@ -235,9 +296,9 @@ fn a_runtime_that_fails_is_told_of_and_asked_again_a_minute_later() {
     alone(async |stage| {
         let near = Neighbours::new();
         let actor = near.start(stage);
-        actor.address().tell(ended(stage).await).unwrap();
+        actor.address().tell(near.ended(stage, &pod(0)).await).unwrap();
         actor.address().tell(desired(1)).unwrap();
-        actor.address().tell(released()).unwrap();
+        actor.address().tell(near.released(&pod(0))).unwrap();
         let failed = Fault::Error(CriErrorKind::Other, "device is busy".to_owned());
         stage.fakes.runtime.fault(Rpc::RemoveContainer, 1, failed);
         actor.address().tell(CollectNow).unwrap();
@@ -252,9 +313,14 @@ fn a_runtime_that_fails_is_told_of_and_asked_again_a_minute_later() {
 }
 
 /// Tells of a pod that has ended and was deleted.
-async fn tell_gone(stage: &Stage<'_>, actor: &Supervised<GarbageCollector>, pod: &DesiredPod) {
-    actor.address().tell(ended_pod(stage, pod).await).unwrap();
-    actor.address().tell(reported(pod, WorkerState::Terminated, true)).unwrap();
+async fn tell_gone(
+    stage: &Stage<'_>,
+    near: &Neighbours,
+    actor: &Supervised<GarbageCollector>,
+    pod: &DesiredPod,
+) {
+    actor.address().tell(near.ended(stage, pod).await).unwrap();
+    actor.address().tell(near.released(pod)).unwrap();
 }
 
 #[test]
@@ -264,8 +330,8 @@ fn a_removal_that_hangs_holds_up_its_own_pod_alone() {
         let hangs = Hangs::new(stage, &[pod(0)]);
         let actor = hangs.start(&near, stage);
         actor.address().tell(desired(10)).unwrap();
-        tell_gone(stage, &actor, &pod(0)).await;
-        tell_gone(stage, &actor, &pod(1)).await;
+        tell_gone(stage, &near, &actor, &pod(0)).await;
+        tell_gone(stage, &near, &actor, &pod(1)).await;
         let left = |pods: usize| {
             stage.fakes.runtime.containers().len() == pods && stage.fakes.runtime.sandboxes().len() == pods
         };
@@ -273,7 +339,7 @@ fn a_removal_that_hangs_holds_up_its_own_pod_alone() {
         stage.until("the other to go", || left(1)).await;
         assert_eq!(hangs.begun(), 1);
         for number in 2..8 {
-            tell_gone(stage, &actor, &pod(number)).await;
+            tell_gone(stage, &near, &actor, &pod(number)).await;
             stage.pass(61 * SECOND).await;
             assert!(left(1), "pod {number} goes in the next collection");
         }
@@ -282,7 +348,7 @@ fn a_removal_that_hangs_holds_up_its_own_pod_alone() {
         assert_eq!(told, [late.clone(), late], "once for each time");
         assert_eq!(hangs.begun.lock().unwrap().values().collect::<Vec<_>>(), [&3]);
         // What hangs is not waited for, either.
-        tell_gone(stage, &actor, &pod(8)).await;
+        tell_gone(stage, &near, &actor, &pod(8)).await;
         ask(&actor, RemoveDeadContainers, 31 * SECOND).await.unwrap();
         assert!(left(1));
     });
@@ -297,14 +363,14 @@ fn removals_that_hang_leave_half_of_the_places_to_other_namespaces() {
         let actor = hangs.start(&near, stage);
         actor.address().tell(desired(50)).unwrap();
         for one in &crowd {
-            tell_gone(stage, &actor, one).await;
+            tell_gone(stage, &near, &actor, one).await;
         }
         actor.address().tell(CollectNow).unwrap();
         stage.until("the crowd to begin", || hangs.begun() == 4).await;
         for number in 40..50 {
             let mut quiet = (*pod(number)).clone();
             quiet.pod_ref.namespace = Arc::from("quiet");
-            tell_gone(stage, &actor, &quiet).await;
+            tell_gone(stage, &near, &actor, &quiet).await;
         }
         actor.address().tell(CollectNow).unwrap();
         stage.pass(SECOND).await;

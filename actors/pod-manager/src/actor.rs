@@ -115,6 +115,8 @@ pub struct PodManager {
     told: Told,
     duplicates: BTreeSet<PodUid>,
     waiting: usize,
+    /// How often all pods were decided about.
+    rounds: u64,
     asking_runtime: bool,
     /// Pods for which the Node is being fetched; `None` while it is not.
     fetching_node: Option<BTreeSet<PodUid>>,
@@ -141,6 +143,7 @@ impl PodManager {
             told: Told::new(0, &deps),
             duplicates: BTreeSet::new(),
             waiting: 0,
+            rounds: 0,
             asking_runtime: false,
             fetching_node: None,
             deps,
@@ -197,6 +200,7 @@ impl PodManager {
         if !self.may_decide() {
             return;
         }
+        self.rounds += 1;
         let all = self.has_decided_all();
         let merged = self.sources.merge(|uid| self.decisions.has_admitted(uid, &self.known));
         self.decisions.leave_alone(ctx.quarantined());
@@ -231,14 +235,23 @@ impl PodManager {
                 self.tell_mirrors();
                 self.mirror(ctx);
             }
-            (_, _, [false, false]) if !self.sources.is_unread(uid) && self.decide_again(uid, now, ctx) => {}
+            (_, _, [false, false])
+                if !self.sources.is_unread(uid) && self.decide_again(uid, before, now, ctx) => {}
             _ => self.decide(ctx),
         }
     }
 
     /// Decides about one pod of the API server, whether that is enough.
-    fn decide_again(&mut self, uid: &PodUid, now: Option<SourcePod>, ctx: &mut Ctx<Self>) -> bool {
-        if self.waiting > 0 || !self.duplicates.is_empty() || !self.has_decided_all() {
+    fn decide_again(
+        &mut self,
+        uid: &PodUid,
+        before: Option<&SourcePod>,
+        now: Option<SourcePod>,
+        ctx: &mut Ctx<Self>,
+    ) -> bool {
+        // Others that are left out for their names are none of this pod's matter.
+        let is_alone = !self.duplicates.contains(uid) && self.sources.has_own_name(before, now.as_ref());
+        if self.waiting > 0 || !is_alone || !self.has_decided_all() {
             return false;
         }
         let Some(pod) = now else {
@@ -251,7 +264,6 @@ impl PodManager {
         let candidate = Candidate { pod_ref: PodRef::of(&pod.pod), pod, source: Source::Api };
         let is_new = self.told.get(uid).is_none();
         let outcome = match is_new {
-            true if !self.sources.has_own_name(&candidate.pod_ref) => None,
             true => self.decisions.decide_new(&candidate, &mut self.known, &self.node),
             false => self.decisions.decide_again(&candidate, &mut self.known, &self.node),
         };
@@ -471,9 +483,7 @@ impl Subsystem for PodManager {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        if let Some(report) = self.reports.get(pod).cloned() {
-            self.take_report(pod, report);
-        }
+        self.catch_up(pod);
         self.decide(ctx);
     }
 
@@ -483,6 +493,7 @@ impl Subsystem for PodManager {
             "rejected": self.refused(true),
             "unsupported": self.refused(false),
             "waiting": self.waiting,
+            "rounds": self.rounds,
             "preempting": self.decisions.victims().len(),
             "sourcesReady": self.has_decided_all(),
         })

@@ -115,9 +115,14 @@ impl Sources {
         self.api.is_unread(uid) && !self.kept.contains_key(uid)
     }
 
-    /// No other pod of the API server has this one's full name.
-    pub fn has_own_name(&self, pod: &PodRef) -> bool {
-        self.names.get(&pod.full_name()).is_none_or(|count| *count <= 1)
+    /// No other pod of the API server has the full name that this one has now, or had before.
+    pub fn has_own_name(&self, before: Option<&SourcePod>, now: Option<&SourcePod>) -> bool {
+        let [before, now] = [before, now].map(|pod| pod.and_then(own_name));
+        let is_own = |name: &String| {
+            let own = usize::from(now.as_ref() == Some(name));
+            self.names.get(name).is_none_or(|count| *count <= own)
+        };
+        before.iter().chain(&now).all(is_own)
     }
 
     /// What is known of a pod that the API server no longer has. Only the API server tells the end of a pod.
@@ -252,6 +257,24 @@ mod tests {
             assert_eq!(uids(&merged).len(), 3, "{running:?}");
             assert_eq!(merged.duplicates, []);
         }
+    }
+
+    #[test]
+    fn a_full_name_is_shared_also_with_a_pod_that_had_it() {
+        let mut all = Sources::default();
+        let mut journal = pod_set::Journal::new(1);
+        all.take_api(journal.snapshot());
+        let [first, second, other] = [pod("1", "a"), pod("2", "a"), pod("3", "b")];
+        all.take_api(journal.put(&PodUid::new("1"), first.clone()));
+        all.take_api(journal.put(&PodUid::new("3"), other.clone()));
+        assert!(all.has_own_name(None, Some(&first)) && all.has_own_name(Some(&other), Some(&other)));
+        all.take_api(journal.put(&PodUid::new("2"), second.clone()));
+        assert!(!all.has_own_name(None, Some(&second)) && !all.has_own_name(Some(&first), Some(&first)));
+        all.take_api(journal.remove(&PodUid::new("1"), GonePod::default()).unwrap());
+        assert!(!all.has_own_name(Some(&first), None), "the other may have it now");
+        assert!(all.has_own_name(Some(&second), Some(&second)));
+        all.take_api(journal.remove(&PodUid::new("3"), GonePod::default()).unwrap());
+        assert!(all.has_own_name(Some(&other), None));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl ReportedFacts {
         news
     }
 
+    /// The newest report of the pod's worker, unless nothing is left of the pod.
+    pub fn report_of(&self, uid: &PodUid) -> Option<&Arc<WorkerReport>> {
+        self.reports.get(uid)
+    }
+
     /// Takes a report that the pool gives for a worker, unless the worker has reported itself meanwhile.
     pub fn report_if_unknown(&mut self, uid: PodUid, report: Arc<WorkerReport>) {
         if !self.reports.contains_key(&uid) {

@@ -11,18 +11,19 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{DesiredPodsChanged, NodeObserved, Source, SourcePod};
+use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved, Source, SourcePod, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
-use messages::pod_set::PodSetUpdate;
+use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
+use messages::supervision::Fault as ActorFault;
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_set::PodSet;
-use stage::{Neighbour, Stage, alone, pod};
+use stage::{Neighbour, Reports, Stage, alone, api_pod, pod, report, uid};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -97,8 +98,7 @@ impl Neighbours {
 
 /// The file source names `count` pods, the API server none.
 fn tell_pods(actor: &Supervised<PodManager>, count: usize) {
-    let pods =
-        (0..count).map(|number| SourcePod { pod: pod(number).pod.clone(), refused: None, made_anew: None });
+    let pods = (0..count).map(|number| from_source(pod(number).pod.clone()));
     actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(pods.collect()) }).unwrap();
     actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, [], true))).unwrap();
 }
@@ -111,11 +111,27 @@ fn node(api: &FakeApi) -> NodeObserved {
 
 /// How many pods an observer knows of, and whether absence means removal to it; nothing before it has heard of any.
 fn told(neighbour: &Neighbour<DesiredPodsChanged>) -> Option<(usize, bool)> {
+    let set = heard(neighbour);
+    set.is_known().then(|| (set.len(), set.is_complete()))
+}
+
+fn heard(neighbour: &Neighbour<DesiredPodsChanged>) -> PodSet<Arc<DesiredPod>> {
     let mut set = PodSet::default();
     for DesiredPodsChanged(update) in neighbour.heard() {
         set.take(update);
     }
-    set.is_known().then(|| (set.len(), set.is_complete()))
+    set
+}
+
+fn from_source(pod: Arc<Pod>) -> SourcePod {
+    SourcePod { pod, refused: None, made_anew: None }
+}
+
+/// The pod, with the name of another one.
+fn named(pod: &DesiredPod, other: &DesiredPod) -> SourcePod {
+    let mut pod = (*pod.pod).clone();
+    pod.metadata.name = other.pod.metadata.name.clone();
+    from_source(Arc::new(pod))
 }
 
 #[test]
@@ -186,6 +202,69 @@ fn a_pool_that_refuses_or_loses_the_question_is_asked_again() {
         assert_eq!(told(&near.pool), None);
         near.workers.answer(|_| BTreeMap::new());
         stage.until("the pods to be desired", || told(&near.pool) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn a_worker_that_came_to_its_end_while_its_pod_was_left_alone_keeps_no_name() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let old = pod(1);
+        let ends = Arc::new(report(&old.pod_ref, WorkerState::Terminating));
+        let of = old.pod_ref.uid.clone();
+        near.workers.answer(move |_| BTreeMap::from([(of.clone(), ends.clone())]));
+        let actor = near.start(stage);
+        let bad = old.pod_ref.uid.clone();
+        stage.inject::<PodManager>(ActorFault::PoisonPod { pod: bad.clone(), times: 3 });
+        while !stage.actor::<PodManager>().await.quarantined.contains_key(&bad) {
+            stage.pass(Duration::from_millis(100)).await;
+        }
+        // Another pool has begun, which has no such worker.
+        actor.address().tell(Reports::complete().all()).unwrap();
+        let new = named(&pod(2), &old);
+        actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(vec![new]) }).unwrap();
+        actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, [], true))).unwrap();
+        stage.until("the sources to be heard", || told(&near.pool) == Some((0, true))).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!(told(&near.pool), Some((0, true)), "the name is taken as far as is known");
+        stage.until("the new pod to have the name", || told(&near.pool) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn a_pod_that_is_left_out_for_its_name_has_no_others_decided_about_with_each_change() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        let statics = vec![from_source(pod(0).pod.clone()), named(&pod(1), &pod(0))];
+        actor.address().tell(PodsChanged { source: Source::File, pods: Arc::new(statics) }).unwrap();
+        let mut journal = pod_set::Journal::new(1);
+        for number in 2..5 {
+            journal.put(&uid(number), from_source(api_pod(number).pod.clone()));
+        }
+        journal.completed();
+        let tell = |update| actor.address().tell(ApiPodsChanged(update)).unwrap();
+        tell(journal.snapshot());
+        stage.until("the pods to be desired", || told(&near.pool) == Some((4, true))).await;
+        let rounds = async || stage.observed::<PodManager>().await["rounds"].as_u64().unwrap();
+        let before = rounds().await;
+        let mut changed = (*api_pod(2).pod).clone();
+        changed.metadata.labels = None;
+        tell(journal.put(&uid(2), from_source(Arc::new(changed.clone()))));
+        tell(journal.put(&uid(5), from_source(api_pod(5).pod.clone())));
+        stage.until("the new pod", || told(&near.pool) == Some((5, true))).await;
+        tell(journal.remove(&uid(3), GonePod::default()).unwrap());
+        stage.until("the end of a pod", || told(&near.pool) == Some((4, true))).await;
+        assert_eq!(heard(&near.pool).get(&uid(2)).unwrap().pod.metadata, changed.metadata);
+        assert_eq!(rounds().await, before, "each is decided about alone");
+        // One that has the name of another pod of the API server waits until that has gone.
+        tell(journal.put(&uid(6), named(&api_pod(6), &api_pod(5))));
+        stage.pass(SECOND).await;
+        assert_eq!((told(&near.pool), rounds().await), (Some((4, true)), before + 1));
+        tell(journal.remove(&uid(5), GonePod::default()).unwrap());
+        stage.until("the name to be free", || heard(&near.pool).contains(&uid(6))).await;
+        assert_eq!(rounds().await, before + 2);
     });
 }
 

@@ -71,9 +71,10 @@ impl<V: Clone + PartialEq> Followed<V> {
         self.set.is_removed(uid) || self.set.gone(uid).is_some()
     }
 
-    /// The pods that are there and that the writer cannot read, by UID.
-    pub fn unread_uids(&self) -> impl Iterator<Item = &PodUid> {
-        self.set.unread_uids()
+    /// Whether the present writer has said all: absence means that a pod is not there, if the pod can be read
+    /// ([`Followed::is_removed`]).
+    pub fn is_complete(&self) -> bool {
+        self.set.is_complete()
     }
 
     /// Every pod of which something is known, by UID.
@@ -161,7 +162,10 @@ mod tests {
         let gone = journal.remove(&uid(3), GonePod::default()).expect("it is news");
         assert_eq!(followed.take(gone), Some(vec![(uid(3), Some(3))]));
         assert_eq!((followed.get(&uid(3)), followed.is_removed(&uid(3))), (None, true));
-        let other = snapshot(3, [(uid(2), 20)], true);
+        assert!(followed.is_complete() && followed.is_removed(&uid(9)));
+        followed.take(Journal::new(3).snapshot());
+        assert!(!followed.is_complete() && !followed.is_removed(&uid(9)), "the next one has yet to say all");
+        let other = snapshot(4, [(uid(2), 20)], true);
         assert_eq!(followed.take(other), Some(vec![(uid(1), Some(1))]), "absence is told like presence");
         assert_eq!(followed.iter().collect::<Vec<_>>(), [(&uid(2), &20)]);
     }

@@ -151,12 +151,8 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
             let taken = match &mut follower.owed {
                 Owed::All => tell(journal.snapshot()),
                 Owed::Pods(pods) => {
-                    while let Some(uid) = pods.first() {
-                        if !journal.level(uid).is_none_or(tell) {
-                            break;
-                        }
-                        pods.pop_first();
-                    }
+                    // Of a pod that is quarantined there the news may be refused while there is room for others.
+                    pods.retain(|uid| !journal.level(uid).is_none_or(tell));
                     pods.is_empty()
                 }
             };
@@ -301,5 +297,44 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
     /// As [`Followers::wake`].
     pub fn wake(&mut self) -> Option<Duration> {
         self.followers.wake()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use messages::facts::ProbeVerdict;
+    use supervision::fake::Received;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_whose_news_are_refused_holds_up_no_other_that_is_owed() {
+        let [a, b] = ["a", "b"].map(PodUid::new);
+        let refused = Arc::new(Mutex::new(vec![a.clone(), b.clone()]));
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (refuses, tells) = (refused.clone(), told.clone());
+        let address = Address::scripted("Follower", move |ProbeVerdict(update)| {
+            match update.pod().filter(|uid| refuses.lock().unwrap().contains(uid)) {
+                Some(_) => Received::Full(ProbeVerdict(update)),
+                None => {
+                    tells.lock().unwrap().extend(update.pod().cloned());
+                    Received::Answered(())
+                }
+            }
+        });
+        let mut teller = Teller::new(1, [address], ProbeVerdict);
+        teller.begin();
+        teller.put(&a, Arc::default());
+        teller.put(&b, Arc::default());
+        refused.lock().unwrap().pop();
+        tokio::time::advance(AGAIN_MIN).await;
+        teller.due();
+        assert_eq!(*told.lock().unwrap(), [b]);
+        refused.lock().unwrap().clear();
+        tokio::time::advance(AGAIN_MAX).await;
+        teller.due();
+        assert_eq!(told.lock().unwrap().last(), Some(&a));
     }
 }

@@ -231,9 +231,9 @@ impl ProbeManager {
         if self.is_desired(uid) { self.reschedule(uid, ctx) } else { self.not_desired(uid, ctx) }
     }
 
-    /// Whether the runtime holds nothing of the pod, as far as is known.
+    /// Whether the runtime is known to hold nothing of the pod.
     fn is_absent(&self, uid: &PodUid) -> bool {
-        self.observed.get(uid).is_none_or(|seen| seen.state.is_absent())
+        self.observed.now(uid).is_some_and(|seen| seen.state.is_absent())
     }
 
     /// A pod was removed: readiness goes on while its containers stop (row 7.9).

@@ -8,7 +8,7 @@ use bridge_http::probes::{FakeAnswer, FakeProber};
 use bridge_io::clock::Clock;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{NodeAddressesObserved, ProbeVerdict, Verdicts};
+use messages::facts::{NodeAddressesObserved, ProbeVerdict, Verdicts, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
@@ -16,7 +16,7 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use pod_set::Followed;
 use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
-use stage::{Neighbour, Stage, alone, desired, desired_of, observed, pod};
+use stage::{Neighbour, Stage, alone, desired, desired_of, observed, pod, reported};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -138,6 +138,29 @@ fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_present_address() {
         let before = probed("192.0.2.10");
         stage.until("a probe at the new address", || probed("192.0.2.77") > 1).await;
         assert_eq!((probed("192.0.2.10"), probed(SERVER.0)), (before, 0));
+    });
+}
+
+#[test]
+fn that_a_pod_ends_is_not_forgotten_before_it_is_known_what_the_runtime_holds() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut alive = (*pod(0)).clone();
+        let mut object = (*alive.pod).clone();
+        let container = &mut object.spec.as_mut().expect("a spec").containers[0];
+        container.liveness_probe = container.readiness_probe.take();
+        alive.pod = Arc::new(object);
+        actor.address().tell(reported(&alive, WorkerState::Terminating, false)).unwrap();
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.pass(SECOND).await;
+        // Its file is back before it has ended.
+        actor.address().tell(desired_of(&[Arc::new(alive.clone())])).unwrap();
+        actor.address().tell(observed(&alive, 1)).unwrap();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(near.probes(), 0, "what is being stopped need not be alive");
+        actor.address().tell(reported(&alive, WorkerState::Syncing, false)).unwrap();
+        stage.until("a probe", || near.probes() > 0).await;
     });
 }
 

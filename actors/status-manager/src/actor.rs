@@ -346,6 +346,8 @@ impl StatusManager {
                 if is_one { self.compute(&uid, ctx) } else { touched.push(uid.clone()) }
             });
         }
+        let has_heard_all = self.observed.is_complete() && self.reports.is_complete();
+        touched.extend(self.status_cache.heard_all(has_heard_all));
         self.compute_soon(touched, ctx);
     }
 

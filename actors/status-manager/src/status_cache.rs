@@ -67,6 +67,8 @@ pub struct PodStatusCache {
     node: NodeFacts,
     desired: PodSet<Arc<DesiredPod>>,
     is_restored: bool,
+    /// Whether Pleg and the pool have said all: before, a pod of which they have told nothing may be there.
+    has_heard_all: bool,
     pods: BTreeMap<PodUid, Entry>,
     /// Static pods that have a mirror at the API server.
     mirrored: BTreeSet<PodUid>,
@@ -224,6 +226,15 @@ impl PodStatusCache {
         self.note_missing(uid);
     }
 
+    /// Whether Pleg and the pool have said all. Returns the pods to compute: those that may be over only with that.
+    pub fn heard_all(&mut self, has_heard_all: bool) -> Vec<PodUid> {
+        if std::mem::replace(&mut self.has_heard_all, has_heard_all) || !has_heard_all {
+            return Vec::new();
+        }
+        let unheard = |entry: &Entry| !entry.is_desired && entry.facts.report.is_none();
+        self.pods.iter().filter(|(_, entry)| unheard(entry)).map(|(uid, _)| uid.clone()).collect()
+    }
+
     /// How long a pod has waited for images, as its worker reports.
     pub fn pulled(&self, uid: &PodUid) -> Duration {
         let report = self.pods.get(uid).and_then(|entry| entry.facts.report.as_ref());
@@ -344,7 +355,8 @@ impl PodStatusCache {
             return None;
         }
         let entry = self.pods.get_mut(uid)?;
-        if self.desired.is_complete() && !self.desired.is_unread(uid) && entry.is_over() {
+        let may_be_over = self.desired.is_complete() && !self.desired.is_unread(uid);
+        if may_be_over && entry.is_over(self.has_heard_all) {
             self.pods.remove(uid);
             self.note_missing(uid);
             return Some(Change::Gone { uid: uid.clone() });
@@ -374,8 +386,8 @@ impl Entry {
     }
 
     /// Whether the pod is neither desired nor worked on, and the runtime holds nothing of it.
-    fn is_over(&self) -> bool {
-        let runtime_empty = self.facts.observed.as_ref().is_none_or(|o| o.is_absent());
+    fn is_over(&self, has_heard_all: bool) -> bool {
+        let runtime_empty = has_heard_all && self.facts.observed.as_ref().is_none_or(|o| o.is_absent());
         !self.is_desired && self.facts.report.as_ref().map_or(runtime_empty, |r| r.released)
     }
 }

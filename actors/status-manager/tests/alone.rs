@@ -18,7 +18,9 @@ use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use messages::runtime::RuntimePod;
 use messages::status_manager::{GetKnownStatuses, GetPodStatus};
-use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well, told};
+use stage::{
+    Looks, Neighbour, Reports, Stage, alone, api_pod, ask, desired_of, observed, reported, runtime_well, told,
+};
 use status_manager::{StatusManager, StatusManagerDeps, StatusMetrics};
 use supervision::Supervised;
 
@@ -253,6 +255,30 @@ fn what_is_told_of_a_pod_before_it_is_known_to_be_desired_counts() {
         stage.pass(SECOND).await;
         actor.address().tell(desired_of(&[Arc::new(deleted)])).unwrap();
         stage.until("its end to be told", || near.phase().as_deref() == Some("Failed")).await;
+    });
+}
+
+#[test]
+fn what_is_known_of_a_pod_stays_until_pleg_and_the_pool_have_said_all() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor, &api_pod(0));
+        near.until_running(stage).await;
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(SECOND).await;
+        stage.crash::<StatusManager>().await;
+        stage.until("the pool to be asked again", || near.pool.count() == 2).await;
+        let is_known = async || {
+            stage.pass(SECOND).await;
+            let known = ask(&actor, GetKnownStatuses, SECOND).await.unwrap();
+            known.contains_key(&api_pod(0).pod_ref.uid)
+        };
+        actor.address().tell(desired_of(&[])).unwrap();
+        actor.address().tell(Reports::complete().all()).unwrap();
+        assert!(is_known().await, "Pleg has yet to tell what the runtime holds of it");
+        actor.address().tell(Looks::complete().all()).unwrap();
+        assert!(!is_known().await);
     });
 }
 

@@ -70,11 +70,18 @@ pub struct Ctx<A: Subsystem> {
 }
 
 impl<A: Subsystem> Ctx<A> {
-    pub(crate) fn new(parts: ContextParts<A>, incarnation: u64, cell: Arc<Cell>, tree: Tree) -> Self {
+    /// `messages_max` is the bound of the actor's mailbox.
+    pub(crate) fn new(
+        parts: ContextParts<A>,
+        incarnation: u64,
+        cell: Arc<Cell>,
+        tree: Tree,
+        messages_max: usize,
+    ) -> Self {
         Self {
             parts,
             incarnation,
-            effects: Effects::new(cell.clone()),
+            effects: Effects::new(cell.clone(), messages_max),
             streams: Streams::default(),
             timers: Timers { queue: None, keys: BTreeMap::new() },
             cell,
@@ -107,7 +114,8 @@ impl<A: Subsystem> Ctx<A> {
 
     /// Runs `work` as a task that belongs to this incarnation and is aborted with it; when it is done, `then`
     /// runs on the actor. A panic in either is a panic of the actor, counted against `pod` if given. Work for
-    /// a quarantined pod begins when the quarantine is over.
+    /// a quarantined pod begins when the quarantine is over. When as much waits for that as may
+    /// wait (1024, or the bound of the mailbox if that is more), the actor restarts as if it had panicked for this pod.
     ///
     /// `what` is the effect's name. A bare name has the tree's default deadline; [`Effect::within`] gives
     /// another one, [`Effect::lasting`] none. An effect that passes its deadline is reported and dropped, and
@@ -131,7 +139,7 @@ impl<A: Subsystem> Ctx<A> {
         let what = what.into();
         let task = Task { name: what.name, pod, within: what.limit.or(self.tree.effect_within()), work };
         match task.pod.clone().filter(|pod| self.is_quarantined(pod)) {
-            Some(pod) => self.effects.held.push(pod, id, task),
+            Some(pod) => blame::for_pod(&pod, || self.effects.held.push(&pod, id, task)),
             None => self.effects.start(id, task),
         }
         id

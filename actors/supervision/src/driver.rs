@@ -111,6 +111,7 @@ impl<A: Subsystem> Driver<A> {
                 number,
                 seat.cell.clone(),
                 seat.tree.clone(),
+                seat.mailbox.bound(),
             );
             let actor = (seat.factory)();
             ctx.spawn(Pump::new(seat.mailbox.clone(), self.lane.clone()));
@@ -294,7 +295,7 @@ impl<A: Subsystem> Driver<A> {
             let pod = expired.into_inner();
             self.release_keys.remove(&pod);
             self.seat.cell.quarantined(&pod, None);
-            self.seat.cell.counters.dropped_many(self.seat.mailbox.release(&pod));
+            self.seat.mailbox.release(&pod);
             self.lane.borrow_mut().released.push(pod.clone());
             self.seat.tree.emit(&self.seat.cell, EventKind::Released { pod });
         }

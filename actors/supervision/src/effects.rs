@@ -203,8 +203,8 @@ pub(crate) struct Effects<A: Subsystem> {
 }
 
 impl<A: Subsystem> Effects<A> {
-    pub fn new(cell: Arc<Cell>) -> Self {
-        Self { tasks: JoinSet::new(), held: Held::default(), handles: BTreeMap::new(), cell }
+    pub fn new(cell: Arc<Cell>, messages_max: usize) -> Self {
+        Self { tasks: JoinSet::new(), held: Held::new(messages_max), handles: BTreeMap::new(), cell }
     }
 
     pub fn start(&mut self, id: EffectId, task: Task<A>) {

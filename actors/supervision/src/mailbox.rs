@@ -1,5 +1,6 @@
 //! The bounded mailbox in front of an actor. It belongs to the actor's seat, not to an incarnation: waiting
-//! messages survive a restart. Orders have a lane of their own that a full mailbox cannot block.
+//! messages survive a restart. Beside those that wait, as many again may be held for quarantined pods. Orders have a lane of
+//! their own that a full mailbox cannot block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -73,6 +74,8 @@ struct Queue<A: Subsystem> {
     by_key: BTreeMap<&'static str, BTreeMap<Key, u64>>,
     // The latest by message name and, where the latest per key counts, key.
     held: BTreeMap<PodUid, HeldMessages<A>>,
+    /// How many those are: at most `bound`.
+    held_count: usize,
 }
 
 impl<A: Subsystem> Mailbox<A> {
@@ -88,6 +91,7 @@ impl<A: Subsystem> Mailbox<A> {
                 room_wanted: 0,
                 by_key: BTreeMap::new(),
                 held: BTreeMap::new(),
+                held_count: 0,
             }),
             orders: Mutex::new(Orders::default()),
             waker: AtomicWaker::new(),
@@ -162,13 +166,14 @@ impl<A: Subsystem> Mailbox<A> {
 
     /// Refuses all messages and orders from now on; returns how many messages were waiting.
     pub fn close(&self) -> usize {
-        let held = {
+        let (held, count) = {
             let mut queue = self.queue();
             queue.open = false;
-            std::mem::take(&mut queue.held)
+            (std::mem::take(&mut queue.held), std::mem::take(&mut queue.held_count))
         };
+        drop(held);
         drop(self.orders().close());
-        held.values().map(BTreeMap::len).sum::<usize>() + self.clear()
+        count + self.clear()
     }
 
     /// Drops the waiting messages, so that their askers learn at once that no answer comes. Returns how many
@@ -186,7 +191,8 @@ impl<A: Subsystem> Mailbox<A> {
     }
 
     /// From now on messages of this pod are held aside, the latest per message name and key. Returns how many
-    /// waiting messages were dropped: asks, whose askers learn of the loss, and older messages of a name.
+    /// waiting messages were dropped: asks, whose askers learn of the loss, older messages of a name, and those for which
+    /// there is no room. Of the latter the incarnation that begins now is told again, since it asks for all facts.
     pub fn quarantine(&self, pod: &PodUid) -> usize {
         let dropped = self.queue().quarantine(pod);
         // What is held aside takes no room either.
@@ -199,22 +205,16 @@ impl<A: Subsystem> Mailbox<A> {
         self.queue().held.contains_key(pod)
     }
 
-    /// Queues the pod's held messages again. Returns how many were dropped for want of room: facts are
-    /// level-triggered, so their senders' next resend replaces them.
-    pub fn release(&self, pod: &PodUid) -> usize {
-        let mut dropped = Vec::new();
+    /// Queues the pod's held messages again, also beyond the bound: they were taken, so they are not lost, and what
+    /// comes later is refused until there is room.
+    pub fn release(&self, pod: &PodUid) {
         {
             let mut queue = self.queue();
-            for (_, entry) in queue.held.remove(pod).unwrap_or_default() {
-                if queue.has_room() {
-                    queue.push(entry);
-                } else {
-                    dropped.push(entry);
-                }
-            }
+            let held = queue.held.remove(pod).unwrap_or_default();
+            queue.held_count -= held.len();
+            held.into_values().for_each(|entry| queue.push(entry));
         }
         self.waker.wake();
-        dropped.len()
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
@@ -322,8 +322,13 @@ impl<A: Subsystem> Queue<A> {
                 return Err(Refusal::Quarantined);
             }
             let place = (label.name, label.key.clone());
-            let newer = entry(label, held.get(&place));
+            let older = held.get(&place);
+            if older.is_none() && self.held_count >= self.bound {
+                return Err(Refusal::Full);
+            }
+            let newer = entry(label, older);
             let older = held.insert(place, newer);
+            self.held_count += usize::from(older.is_none());
             let posted = if older.is_some() { Posted::HeldReplacing } else { Posted::Held };
             return Ok((posted, older));
         }
@@ -406,11 +411,15 @@ impl<A: Subsystem> Queue<A> {
                 let entry = slot.take().expect("the slot was just seen to be taken");
                 self.waiting -= 1;
                 self.singles -= usize::from(entry.is_single());
+                let place = (entry.name, entry.key.clone());
+                let has_place = self.held_count < self.bound || held.contains_key(&place);
                 // A dropped ask tells its asker that the answer is lost.
-                if entry.envelope.is_ask() {
+                if entry.envelope.is_ask() || !has_place {
                     dropped.push(entry);
                 } else {
-                    dropped.extend(held.insert((entry.name, entry.key.clone()), entry));
+                    let older = held.insert(place, entry);
+                    self.held_count += usize::from(older.is_none());
+                    dropped.extend(older);
                 }
             }
         }

@@ -185,6 +185,16 @@ impl<V: Clone> Default for Writer<V> {
 }
 
 impl<V> Writer<V> {
+    /// The set is complete from the beginning.
+    pub fn complete() -> Self
+    where
+        V: Clone,
+    {
+        let writer = Self::default();
+        writer.journal().completed();
+        writer
+    }
+
     fn journal(&self) -> MutexGuard<'_, Journal<V>> {
         self.0.lock().expect("no test panics while it holds the lock")
     }

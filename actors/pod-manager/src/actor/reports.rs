@@ -6,6 +6,7 @@ use actix::Handler;
 use messages::PodUid;
 use messages::facts::{WorkerReport, WorkerReported};
 use messages::pod_worker::{GetWorkers, ResendReports};
+use pod_set::Ends;
 use supervision::{Ctx, Subsystem, blame};
 
 use super::{ASK_AGAIN, ASK_DEADLINE, PodManager, Timer, WorkersAnswer};
@@ -18,6 +19,14 @@ impl PodManager {
             self.decisions.settle(uid, self.told.get(uid).map(|desired| &desired.pod), &self.known);
         }
         is_news
+    }
+
+    /// Takes over what has been told of a pod's worker while the pod was left alone: also that there is none any more.
+    pub(super) fn catch_up(&mut self, uid: &PodUid) {
+        let over = || self.known.report_of(uid).filter(|_| self.reports.is_removed(uid)).map(Ends::over);
+        if let Some(report) = self.reports.get(uid).cloned().or_else(over) {
+            self.take_report(uid, report);
+        }
     }
 
     pub(super) fn ask_workers(&self, ctx: &mut Ctx<Self>) {

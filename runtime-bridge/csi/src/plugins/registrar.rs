@@ -14,6 +14,7 @@ use super::registrations::PluginFacts;
 use crate::wire::registration::registration_client::RegistrationClient;
 use crate::wire::registration::{InfoRequest, RegistrationStatus};
 use bridge_io::Io;
+use bridge_pace::panics;
 
 /// How long a connection may take, a question and a notice: upstream's.
 const DIAL_WITHIN: Duration = Duration::from_secs(10);
@@ -54,8 +55,16 @@ impl RegistrarClient {
     ) -> BoxFuture<'static, Result<T, String>> {
         let io = self.io.clone();
         async move {
-            let task = AbortOnDropHandle::new(io.spawn(call));
-            task.await.unwrap_or_else(|_| Err("the call's task ended early".to_owned()))
+            let task = AbortOnDropHandle::new(io.spawn(panics::caught(call)));
+            match task.await {
+                Ok(Ok(outcome)) => outcome,
+                // It is this plugin's alone: the others' registrations go on, and this one is asked again.
+                Ok(Err(panic)) => {
+                    tracing::error!(%panic, "The call of a plugin has panicked");
+                    Err(format!("the call has panicked: {panic}"))
+                }
+                Err(_) => Err("the call's task ended early".to_owned()),
+            }
         }
         .boxed()
     }
@@ -138,5 +147,17 @@ impl Registrar for RegistrarClient {
                 )
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_of_a_plugins_call_is_told_with_its_place() {
+        let client = RegistrarClient::new(Io::current());
+        let told = client.run::<()>(async { panic!("odd") }).await.unwrap_err();
+        assert!(told.starts_with("the call has panicked: odd at "), "{told}");
     }
 }

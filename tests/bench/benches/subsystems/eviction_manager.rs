@@ -45,7 +45,7 @@ impl Subject for Alone {
         let (facts, reports): (Address<DesiredPodsChanged>, Address<WorkerReported>) =
             (seat.address(), seat.address());
         let sinks = Count::default();
-        let writer = Reports::default();
+        let writer = Reports::complete();
         let all = writer.clone();
         let deps = EvictionManagerDeps {
             config: Arc::new(config()),

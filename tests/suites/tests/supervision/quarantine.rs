@@ -9,7 +9,7 @@ use messages::PodUid;
 use supervision::{AskError, EventKind, Policy, State, Supervised, Vitality};
 use testkit::{Sandbox, sandbox};
 
-use crate::actors::{Count, Counter, Do, GetPod, Outside, Poison, SetPodTimer, ask, start};
+use crate::actors::{Count, Counter, Do, GetPod, HangForEver, Outside, Poison, SetPodTimer, ask, start};
 
 fn poison(uid: &str, panics: bool) -> Poison {
     Poison { uid: PodUid::new(uid), panics, place: 0 }
@@ -96,6 +96,102 @@ fn g11_what_is_held_aside_makes_room_for_those_that_wait() {
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert!(world.report("Counter").await.quarantined.contains_key(&PodUid::new("bad")));
         assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 0, "it is held aside");
+    });
+}
+
+/// The other pods panic at the place of the first one, so each is quarantined at once.
+async fn quarantine(world: &Sandbox, counter: &Supervised<Counter>, outside: &Outside, pods: &[&str]) {
+    for (number, pod) in pods.iter().enumerate() {
+        crash_on(world, counter, outside, pod, if number == 0 { 3 } else { 1 }).await;
+    }
+    assert_eq!(world.report("Counter").await.quarantined.len(), pods.len());
+}
+
+#[test]
+fn g4_what_is_held_for_quarantined_pods_is_bounded_and_more_is_refused() {
+    sandbox(Policy { mailbox_bound: 2, ..Policy::default() }, async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        quarantine(world, &counter, &outside, &["a", "b", "c"]).await;
+        let tell = counter.address::<Poison>();
+        tell.tell(poison("a", false)).unwrap();
+        tell.tell(poison("b", false)).unwrap();
+        let refused = tell.tell(poison("c", false)).expect_err("two are held");
+        assert_eq!((refused.message.uid.as_str(), refused.why), ("c", AskError::Full));
+        tell.tell(poison("a", false)).expect("it replaces what is held");
+        let get = counter.asked::<supervision::Outside, GetPod>();
+        assert_eq!(ask(&get, GetPod(PodUid::new("c"))).await, Err(AskError::Quarantined));
+        tell.tell(poison("good", false)).unwrap();
+        world.pass(Duration::from_millis(100)).await;
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 1, "others have room");
+        assert_eq!(world.report("Counter").await.counters.dead_letters, 2, "both refusals");
+        world.pass(Duration::from_secs(120)).await;
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 3);
+        tell.tell(poison("c", false)).expect("there is room");
+    });
+}
+
+#[test]
+fn g4_what_waits_for_a_pod_when_it_is_quarantined_is_dropped_and_counted_without_room() {
+    sandbox(Policy { mailbox_bound: 2, ..Policy::default() }, async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        quarantine(world, &counter, &outside, &["a"]).await;
+        let (poisons, gets) = (counter.address::<Poison>(), counter.address::<GetPod>());
+        poisons.tell(poison("a", false)).unwrap();
+        gets.tell(GetPod(PodUid::new("a"))).unwrap();
+        poisons.tell(poison("b", true)).unwrap();
+        gets.tell(GetPod(PodUid::new("b"))).unwrap();
+        world.until("the restart", || outside.born() == 5).await;
+        let report = world.report("Counter").await;
+        assert_eq!((report.quarantined.len(), report.counters.dropped), (2, 1), "{report:?}");
+    });
+}
+
+#[test]
+fn g4_what_was_held_is_not_lost_to_a_full_mailbox() {
+    sandbox(Policy { mailbox_bound: 1, ..Policy::default() }, async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Degradable);
+        quarantine(world, &counter, &outside, &["a"]).await;
+        let tell = counter.address::<Poison>();
+        tell.tell(poison("a", false)).unwrap();
+        counter.address::<HangForEver>().tell(HangForEver).unwrap();
+        world.pass(Duration::from_secs(1)).await;
+        tell.tell(poison("b", false)).unwrap();
+        world.pass(Duration::from_secs(12)).await;
+        let report = world.report("Counter").await;
+        assert_eq!((report.quarantined.len(), report.mailbox_depth), (0, 2), "one more than its bound");
+        assert!(tell.tell(poison("c", false)).is_err(), "which holds for what comes later");
+        // A hung actor is killed: what the watchdog does on real threads.
+        world.tree.kill("Counter").unwrap();
+        world.until("the restart", || outside.born() == 5).await;
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(outside.poison_handled.load(Ordering::SeqCst), 2);
+    });
+}
+
+#[test]
+fn g4_an_actor_with_too_many_effects_for_quarantined_pods_begins_anew() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let (counter, outside) = start(world, Vitality::Vital);
+        quarantine(world, &counter, &outside, &["a"]).await;
+        let begin = |times: u32| {
+            Do::this(move |ctx| {
+                for _ in 0..times {
+                    ctx.effect("work", Some(PodUid::new("a")), std::future::ready(()), |_, (), _| ());
+                }
+            })
+        };
+        counter.address::<Do>().tell(begin(1024)).unwrap();
+        world.pass(Duration::from_secs(1)).await;
+        assert_eq!(outside.born(), 4);
+        counter.address::<Do>().tell(begin(1)).unwrap();
+        world.until("the restart", || outside.born() == 5).await;
+        let crash = world.report("Counter").await.last_crash.unwrap();
+        assert_eq!(crash.pod, Some(PodUid::new("a")));
+        assert_eq!(crash.reason, "1024 effects wait for the ends of quarantines");
     });
 }
 
