@@ -121,14 +121,14 @@ pub struct PodObserved(pub PodSetUpdate<SeenPod>);
 delivery!(PodObserved => (): Command, LatestPerKey, pod = |m| m.0.pod(), key = |m| m.0.key());
 
 /// The runtime's own health. Writer: Pleg.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeObserved(pub Arc<RuntimeHealth>);
 delivery!(RuntimeObserved => (): Command, LatestPerKey);
 
 /// The Node as the API server has it, or `None` if the API server has none. Sent once that is known, and again when
 /// there is another Node, or its labels, annotations, spec, or the volumes in use or attached to it have changed. The rest of its
 /// status may be older than the API server's. Writer: NodeStatus.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeObserved(pub Option<Arc<Node>>);
 delivery!(NodeObserved => (): Command, LatestPerKey);
 
@@ -144,7 +144,7 @@ pub struct Pressure {
 }
 
 /// The node's measured pressure; not sent before the first measurement. Writer: EvictionManager.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PressureObserved(pub Pressure);
 delivery!(PressureObserved => (): Command, LatestPerKey);
 

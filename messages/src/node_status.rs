@@ -7,12 +7,15 @@ use serde::Serialize;
 use crate::facts::{
     CsiDriversObserved, NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved,
 };
-use crate::{delivery, receives};
+use crate::{Key, delivery, receives};
 
 /// Asks NodeStatus to send `NodeObserved` and `NodeAddressesObserved` again, since a receiver has restarted.
 #[derive(Clone, Debug)]
-pub struct ResendNode;
-delivery!(ResendNode => (): Command, LatestPerKey);
+pub struct ResendNode {
+    /// Its name in the supervision tree.
+    pub receiver: &'static str,
+}
+delivery!(ResendNode => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
 /// In which way a subsystem does less than it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -270,7 +270,7 @@ impl Subsystem for CertificateManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode);
+            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
         for purpose in self.kept.keys().copied().collect::<Vec<_>>() {
             self.look(purpose, ctx);

@@ -17,7 +17,7 @@ use messages::pod_worker::{EvictPod, ResendReports};
 use messages::{PodRef, PodUid};
 use pod_rules::critical::is_critical;
 use pod_rules::reasons::{EVICTED, EXCEEDED_GRACE_PERIOD, EXCEEDED_GRACE_PERIOD_MESSAGE};
-use pod_set::{Followed, PodSet, Taken};
+use pod_set::{Followed, Level, PodSet, Taken};
 use supervision::{Address, AskError, AskPort, Ctx, Effect, Subsystem, blame};
 use tokio::time::Instant;
 
@@ -88,6 +88,8 @@ pub enum Timer {
     Ask,
     /// Measure the node.
     Measure,
+    /// Tell the pressure again.
+    Tell,
     /// The evicted pod has been waited for long enough.
     Waited,
     /// Count the files of the next pod with limits.
@@ -118,8 +120,8 @@ pub struct EvictionManager {
     pub(crate) desired: PodSet<Arc<DesiredPod>>,
     pub(crate) reports: Followed<Arc<WorkerReport>>,
     watch: Watch,
-    /// The pressure as last told; `None` before the first measurement.
-    pressure: Option<Pressure>,
+    /// Not known before the first measurement.
+    pressure: Level<PressureObserved, Timer>,
     pub(crate) places: Option<RuntimePlaces>,
     leaving: Option<EvictedPod>,
     /// Pods that were ended while they were left alone: nothing is heard of them, so others come next.
@@ -133,27 +135,20 @@ pub struct EvictionManager {
 impl EvictionManager {
     /// An incarnation that has not measured, and so tells nothing.
     pub fn new(deps: EvictionManagerDeps) -> Self {
+        let pressure = Level::new(deps.observers.iter().cloned(), Timer::Tell);
         Self {
             deps,
             began: Instant::now(),
             desired: PodSet::default(),
             reports: Followed::default(),
             watch: Watch::default(),
-            pressure: None,
+            pressure,
             places: None,
             leaving: None,
             ended_unseen: BTreeSet::new(),
             limited: Limited::default(),
             evicted: 0,
             problems: Vec::new(),
-        }
-    }
-
-    fn tell(&self) {
-        let Some(pressure) = self.pressure else { return };
-        for observer in &self.deps.observers {
-            // One message for each receiver: never refused for want of room.
-            observer.tell_level(PressureObserved(pressure));
         }
     }
 
@@ -192,10 +187,10 @@ impl EvictionManager {
         let config = self.deps.config.clone();
         let thresholds = threshold::on(&config.thresholds, file_systems);
         let judged = self.watch.judge(&thresholds, &observed, config.transition, self.began.elapsed());
-        if self.pressure != Some(judged.pressure) {
+        let pressure = PressureObserved(judged.pressure);
+        if self.pressure.fact() != Some(&pressure) {
             tracing::info!(pressure = ?judged.pressure, "What the node runs out of");
-            self.pressure = Some(judged.pressure);
-            self.tell();
+            self.pressure.set(pressure, ctx);
         }
         let Some(threshold) = judged.due.first().copied() else {
             self.later(ctx);
@@ -378,9 +373,7 @@ impl Subsystem for EvictionManager {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
         if self.deps.config.thresholds.is_empty() {
-            self.pressure = Some(Pressure::default());
-            self.tell();
-            return;
+            return self.pressure.set(PressureObserved::default(), ctx);
         }
         self.ask(ctx);
     }
@@ -389,6 +382,7 @@ impl Subsystem for EvictionManager {
         match timer {
             Timer::Ask => self.ask(ctx),
             Timer::Measure => self.measure(ctx),
+            Timer::Tell => self.pressure.due(ctx),
             Timer::Waited => self.waited(ctx),
             Timer::Count(lane) => self.count_next(lane, ctx),
         }
@@ -401,7 +395,7 @@ impl Subsystem for EvictionManager {
 
     fn observe(&self) -> serde_json::Value {
         serde_json::json!({
-            "pressure": self.pressure,
+            "pressure": self.pressure.fact().map(|told| told.0),
             "evicted": self.evicted,
             "waitsFor": self.leaving.as_ref().map(|leaving| leaving.pod.to_string()),
             "limited": self.limited.len(),
@@ -442,7 +436,7 @@ impl Handler<WorkerReported> for EvictionManager {
 
 impl Handler<ResendPressure> for EvictionManager {
     type Result = ();
-    fn handle(&mut self, _: ResendPressure, _ctx: &mut Ctx<Self>) {
-        self.tell();
+    fn handle(&mut self, ask: ResendPressure, ctx: &mut Ctx<Self>) {
+        self.pressure.asked(ask.receiver, ctx);
     }
 }

@@ -12,7 +12,7 @@ use bridge_cri::{CriError, ImageReads, RuntimeConfiguration};
 use bridge_io::clock::Clock;
 use bridge_kube::{ApiError, Follow, Followed, NodeObject, Select};
 use bridge_node::host::{FoundAddresses, HostAddresses};
-use k8s_openapi::api::core::v1::{ContainerImage, Node, NodeAddress};
+use k8s_openapi::api::core::v1::{ContainerImage, Node};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
@@ -20,6 +20,7 @@ use messages::facts::{
 };
 use messages::node_status;
 use messages::pleg::ResendObserved;
+use pod_set::Level;
 use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
 
@@ -77,6 +78,10 @@ pub enum Timer {
     Update,
     /// Ask the runtime for its images.
     Images,
+    /// Tell the Node again.
+    TellNode,
+    /// Tell its addresses again.
+    TellAddresses,
 }
 
 /// NodeStatus: registers the Node and keeps its status current.
@@ -85,10 +90,9 @@ pub struct NodeStatus {
     began: Instant,
     /// The Node as the API server has it, as far as is known.
     node: Option<Arc<Node>>,
-    /// The Node as last told to the observers; `Some(None)` if they were told that there is none.
-    told: Option<Option<Arc<Node>>>,
-    /// The addresses as last told to their observers.
-    addresses: Option<Arc<[NodeAddress]>>,
+    /// The Node as its observers are told of it.
+    told: Level<NodeObserved, Timer>,
+    addresses: Level<NodeAddressesObserved, Timer>,
     /// Whether this incarnation has created the Node, or has found it and corrected it.
     registered: bool,
     registering: bool,
@@ -126,11 +130,11 @@ impl NodeStatus {
     pub fn new(deps: NodeStatusDeps) -> Self {
         let reports = Reports::new(deps.config.report);
         Self {
+            told: Level::new(deps.observers.iter().cloned(), Timer::TellNode),
+            addresses: Level::new(deps.address_observers.iter().cloned(), Timer::TellAddresses),
             deps,
             began: Instant::now(),
             node: None,
-            told: None,
-            addresses: None,
             registered: false,
             registering: false,
             failures: 0,
@@ -214,7 +218,7 @@ impl NodeStatus {
                 // Pods' status needs the addresses before there is a Node.
                 if actor.node.is_none() {
                     let made = registration::initial(&actor.deps.config, &actor.known());
-                    actor.tell_addresses(&made.node);
+                    actor.tell_addresses(&made.node, ctx);
                 }
                 actor.register(ctx);
                 actor.update(ctx);
@@ -248,7 +252,7 @@ impl NodeStatus {
         let made = registration::initial(&self.deps.config, &self.known());
         self.deps.metrics.tried(self.deps.clock.now());
         tracing::info!(node = %self.deps.config.name, "Attempting to register node");
-        self.tell_addresses(&made.node);
+        self.tell_addresses(&made.node, ctx);
         let work = execute::register(self.deps.node.clone(), made.node);
         ctx.effect("register", None, work, move |actor, answer, ctx| {
             actor.registering = false;
@@ -262,7 +266,7 @@ impl NodeStatus {
                         actor.deps.metrics.registered(actor.deps.clock.now());
                         made.events.iter().for_each(|event| actor.status_event(event));
                     }
-                    actor.learn(node);
+                    actor.learn(node, ctx);
                     actor.update(ctx);
                 }
                 Err(error) => {
@@ -278,7 +282,7 @@ impl NodeStatus {
     }
 
     /// Takes the Node as the API server has it.
-    fn learn(&mut self, node: Node) {
+    fn learn(&mut self, node: Node, ctx: &mut Ctx<Self>) {
         let version = |node: &Node| node.metadata.resource_version.as_deref()?.parse::<u64>().ok();
         if let Some(known) = &self.node
             && known.metadata.uid == node.metadata.uid
@@ -306,43 +310,17 @@ impl NodeStatus {
                 || told.spec != node.spec
                 || volumes(told) != volumes(&node)
         };
-        let news = self.told.as_ref().is_none_or(|told| told.as_ref().is_none_or(others_care));
+        let news = self.told.fact().is_none_or(|told| told.0.as_ref().is_none_or(others_care));
         self.node = Some(node.clone());
         if news {
-            self.told = Some(Some(node));
-            self.tell();
+            self.told.set(NodeObserved(Some(node)), ctx);
         }
     }
 
-    /// Tells the observers of addresses, if the Node has other ones than before.
-    fn tell_addresses(&mut self, node: &Node) {
+    fn tell_addresses(&mut self, node: &Node, ctx: &mut Ctx<Self>) {
         let addresses =
             node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-        if self.addresses.as_deref() != Some(addresses) {
-            self.addresses = Some(Arc::from(addresses));
-            self.resend_addresses();
-        }
-    }
-
-    fn resend_addresses(&self) {
-        let Some(addresses) = &self.addresses else { return };
-        for observer in &self.deps.address_observers {
-            observer.tell_level(NodeAddressesObserved(addresses.clone()));
-        }
-    }
-
-    fn tell(&self) {
-        let Some(node) = &self.told else { return };
-        for observer in &self.deps.observers {
-            observer.tell_level(NodeObserved(node.clone()));
-        }
-    }
-
-    fn tell_of_none(&mut self) {
-        if !matches!(self.told, Some(None)) {
-            self.told = Some(None);
-            self.tell();
-        }
+        self.addresses.set(NodeAddressesObserved(Arc::from(addresses)), ctx);
     }
 
     fn followed(&mut self, news: Followed<Node>, ctx: &mut Ctx<Self>) {
@@ -371,7 +349,7 @@ impl NodeStatus {
     }
 
     fn seen(&mut self, node: Node, ctx: &mut Ctx<Self>) {
-        self.learn(node);
+        self.learn(node, ctx);
         self.tell_runtime(ctx);
     }
 
@@ -380,13 +358,13 @@ impl NodeStatus {
         if self.registering || (self.node.is_none() && !self.registered) {
             // Until it is created there is no Node: actors that wait for it go on without it.
             if self.node.is_none() {
-                self.tell_of_none();
+                self.told.set(NodeObserved(None), ctx);
             }
             return;
         }
         tracing::warn!(node = %self.deps.config.name, "The Node is gone");
         self.node = None;
-        self.tell_of_none();
+        self.told.set(NodeObserved(None), ctx);
         self.registered = false;
         self.failures = 0;
         self.register(ctx);
@@ -424,7 +402,7 @@ impl Subsystem for NodeStatus {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
+        ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
         let follow = self.deps.node_watch.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");
@@ -438,6 +416,8 @@ impl Subsystem for NodeStatus {
         match timer {
             Timer::Register => self.try_to_register(ctx),
             Timer::Images => self.list_images(ctx),
+            Timer::TellNode => self.told.due(ctx),
+            Timer::TellAddresses => self.addresses.due(ctx),
             Timer::Update => {
                 let period = jittered(self.deps.config.update, self.deps.clock.random_u64());
                 ctx.set_timer(Timer::Update, period);

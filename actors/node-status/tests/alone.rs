@@ -240,7 +240,7 @@ fn an_observer_whose_mailbox_was_full_is_told_when_it_asks() {
         let actor = near.start(stage).await;
         stage.until("the Node to be told", || near.pods.last().is_some_and(|told| told.0.is_some())).await;
         near.lease.fall_silent();
-        actor.address().tell(ResendNode).unwrap();
+        actor.address().tell(ResendNode { receiver: "Lease" }).unwrap();
         stage.until("it to be told", || near.lease.last().is_some_and(|told| told.0.is_some())).await;
     });
 }

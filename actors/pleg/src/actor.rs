@@ -19,8 +19,9 @@ use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
-use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimeHealth, RuntimePod, RuntimePods};
+use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
+use pod_set::Level;
 use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
@@ -117,6 +118,8 @@ pub enum Timer {
     Look(PodUid),
     /// Tell observers what they are owed, or a digest.
     Tell,
+    /// Tell the runtime's health again.
+    TellHealth,
 }
 
 /// Pods that run, and containers by state.
@@ -150,7 +153,7 @@ pub struct Pleg {
     schedule: Schedule,
     /// Looks under way, and the wall times at which they began.
     looking: BTreeMap<PodUid, Timestamp>,
-    health: Option<Arc<RuntimeHealth>>,
+    health: Level<RuntimeObserved, Timer>,
     version: Option<Version>,
     events: bool,
     /// Every pod of which the runtime holds something: those of the newest relist, and those found by looks since.
@@ -178,10 +181,10 @@ impl Pleg {
     pub fn new(deps: PlegDeps) -> Self {
         Self {
             told: Told::new(0, &deps.observers),
+            health: Level::new(deps.runtime_observers.iter().cloned(), Timer::TellHealth),
             deps,
             schedule: Schedule::default(),
             looking: BTreeMap::new(),
-            health: None,
             version: None,
             events: false,
             held: None,
@@ -339,7 +342,7 @@ impl Pleg {
                 self.learn(uid, token, found, ctx);
             }
             Err(FailedLook { pod, error }) => {
-                let runtime_is_well = self.health.as_ref().is_some_and(|health| health.ready);
+                let runtime_is_well = self.health.fact().is_some_and(|known| known.0.ready);
                 if runtime_is_well {
                     self.complain(pod, &error);
                     tracing::warn!(%error, pod = %uid, "Look at pod failed");
@@ -461,6 +464,7 @@ impl Subsystem for Pleg {
         match timer {
             Timer::Relist => self.relist(ctx),
             Timer::Tell => self.told.due(ctx),
+            Timer::TellHealth => self.health.due(ctx),
             Timer::Health => self.check_health(ctx),
             Timer::Subscribe => self.subscribe(ctx),
             Timer::Begin => self.begin_looks(ctx),
@@ -480,7 +484,7 @@ impl Subsystem for Pleg {
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
             Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
-            Timer::Relist | Timer::Health | Timer::Subscribe | Timer::Begin | Timer::Tell => None,
+            _ => None,
         }
     }
 
@@ -496,7 +500,7 @@ impl Subsystem for Pleg {
             "slowPods": self.schedule.slow_pods(),
             "events": self.events,
             "baseline": self.held.is_some(),
-            "runtime": self.health,
+            "runtime": self.health.fact().map(|told| &told.0),
         })
     }
 }
@@ -512,7 +516,7 @@ impl Handler<PodTouched> for Pleg {
 impl Handler<ResendObserved> for Pleg {
     type Result = ();
     fn handle(&mut self, ask: ResendObserved, ctx: &mut Ctx<Self>) {
-        self.tell_health(&self.deps.runtime_observers);
+        self.health.asked(ask.receiver, ctx);
         self.tell_watchers();
         self.told.asked(ask.receiver, ctx);
     }

@@ -440,7 +440,7 @@ impl Subsystem for PodManager {
         self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
             ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
-            ctx.tell_until_taken(&self.deps.pressure, ResendPressure);
+            ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
         }
     }
 

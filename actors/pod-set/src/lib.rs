@@ -9,15 +9,19 @@
 //! A [`Teller`] has a journal and tells its followers of it, each at its own pace: what one has no room for it is told later.
 //! A follower that acts on what it hears keeps a [`Followed`], which forgets nothing when a writer begins anew, and in which
 //! absence is told like presence.
+//!
+//! A single fact, of a pod or of none, needs no journal: its writer keeps it in a [`Level`].
 
 mod entries;
 mod followed;
 mod journal;
+mod level;
 mod set;
 mod teller;
 
 pub use followed::{Changed, Ends, Followed};
 pub use journal::{Journal, snapshot};
+pub use level::Level;
 pub use set::{PodSet, Taken};
 pub use teller::{Followers, Teller};
 

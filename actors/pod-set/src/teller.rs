@@ -12,8 +12,8 @@ use crate::journal::Journal;
 
 /// After a change a digest is told so soon: those that are told of the change have heard of it by then, unless it was lost.
 const SOON: Duration = Duration::from_secs(1);
-/// When nothing changes, a digest is told so often.
-const EVERY: Duration = Duration::from_secs(60);
+/// When nothing changes, a digest is told so often, and so is a single fact.
+pub(crate) const EVERY: Duration = Duration::from_secs(60);
 /// The pause before a follower that refused something is told it again, which doubles while it refuses,
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 /// up to this.
@@ -33,6 +33,11 @@ enum Owed {
 }
 
 const NOTHING: Owed = Owed::Pods(BTreeSet::new());
+
+/// The pause before what was refused is told again, after so many refusals before this one.
+pub(crate) fn pause(refusals: u32) -> Duration {
+    AGAIN_MIN.saturating_mul(1 << refusals.min(6)).min(AGAIN_MAX)
+}
 
 #[derive(Clone, Debug)]
 struct Follower<M: Delivery> {
@@ -57,7 +62,7 @@ impl<M: Delivery> Follower<M> {
     }
 
     fn refused(&mut self, now: Instant) {
-        self.not_before = now + AGAIN_MIN.saturating_mul(1 << self.refusals.min(6)).min(AGAIN_MAX);
+        self.not_before = now + pause(self.refusals);
         self.refusals += 1;
     }
 }

@@ -302,7 +302,7 @@ impl PodSources {
             Some(_) if self.deps.api.is_none() || self.following => {}
             Some(node) => {
                 // Lost: it is asked for again.
-                node.tell_level(ResendNode);
+                node.tell_level(ResendNode { receiver: Self::NAME });
                 ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
             }
             None => self.follow(ctx),

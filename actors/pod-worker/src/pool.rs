@@ -269,7 +269,7 @@ impl Subsystem for PodWorkerPool {
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.resend_node {
-            ctx.tell_until_taken(node, ResendNode);
+            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
         self.check_resolv_conf(ctx);
     }
@@ -345,6 +345,7 @@ impl Handler<RuntimeObserved> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, fact: RuntimeObserved, _ctx: &mut Ctx<Self>) {
+        // Also when Pleg repeats it: a worker may have lost it.
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
             child.address::<RuntimeObserved>().tell_level(fact.clone());
@@ -359,11 +360,13 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
     fn handle(&mut self, fact: NodeAddressesObserved, _ctx: &mut Ctx<Self>) {
         let host_ips = fact.host_ips();
         // While no address of the Node is known, the last known ones stay.
-        if host_ips.is_empty() || self.deps.worker.config.host_ips == host_ips {
+        if host_ips.is_empty() {
             return;
         }
         // Workers that are made from now on start with the new addresses.
-        Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
+        if self.deps.worker.config.host_ips != host_ips {
+            Arc::make_mut(&mut self.deps.worker.config).host_ips = host_ips;
+        }
         for (uid, child) in &self.children {
             let _named = blame::name(uid);
             child.address::<NodeAddressesObserved>().tell_level(fact.clone());

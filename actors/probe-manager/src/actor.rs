@@ -492,7 +492,7 @@ impl Subsystem for ProbeManager {
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_reports, ResendReports { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode);
+            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
     }
 

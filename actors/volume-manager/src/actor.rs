@@ -24,7 +24,7 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::EvictPod;
 use messages::volume_manager::{MountedVolumes, VolumeError, VolumesNotReady};
 use pod_rules::reasons::FAILED_MOUNT;
-use pod_set::PodSet;
+use pod_set::{Level, PodSet};
 use prometheus::IntCounterVec;
 use supervision::{Address, AskPort, Ctx, Effect, Reply, Subsystem, blame};
 use tokio::time::Instant;
@@ -121,6 +121,10 @@ pub enum Timer {
     Release(Device),
     /// Try again to make the CSINode.
     Introduce,
+    /// Tell again which volumes are in use.
+    TellVolumes,
+    /// Tell the CSI drivers again.
+    TellDrivers,
     /// Ask a CSI driver again how many volumes the node takes.
     Capacity(String),
 }
@@ -177,6 +181,8 @@ pub struct VolumeManager {
     measurements: Measurements<Reply<StatsAnswer>>,
     /// The attached volumes that were found in directories; `None` before the first look.
     found: Option<OtherVolumesObserved>,
+    told_volumes: Level<OtherVolumesObserved, Timer>,
+    told_drivers: Level<CsiDriversObserved, Timer>,
     /// Pods whose volumes are undone, until a look at the directories has confirmed it.
     undone: BTreeSet<PodUid>,
     /// Volumes that are undone of pods of which others are not yet, until a look at the directories has confirmed it.
@@ -197,6 +203,8 @@ impl VolumeManager {
         let orphans = Orphans::new(deps.sweep);
         let measurements = Measurements::new(deps.settings.stats_period);
         Self {
+            told_volumes: Level::new(deps.others_watchers.iter().cloned(), Timer::TellVolumes),
+            told_drivers: Level::new(deps.driver_watchers.iter().cloned(), Timer::TellDrivers),
             deps,
             origin: Instant::now(),
             operations: BTreeMap::new(),
@@ -504,10 +512,15 @@ impl Subsystem for VolumeManager {
         }
         self.look_for_others(ctx);
         let wanted = self.deps.backends.attachments.changes();
-        ctx.stream("attachable volumes", wanted, |actor: &mut Self, (), _| actor.tell_volumes(), |_, _| {});
+        ctx.stream(
+            "attachable volumes",
+            wanted,
+            |actor: &mut Self, (), ctx| actor.tell_volumes(ctx),
+            |_, _| {},
+        );
         self.follow_drivers(ctx);
         if let Some(resend) = &self.deps.resend_node {
-            ctx.tell_until_taken(resend, ResendNode);
+            ctx.tell_until_taken(resend, ResendNode { receiver: Self::NAME });
         }
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);
@@ -520,7 +533,6 @@ impl Subsystem for VolumeManager {
             Timer::Sweep => {
                 self.look_for_others(ctx);
                 self.look_for_idle_devices(ctx);
-                self.tell_drivers();
                 self.introduce_again(ctx);
                 self.sweep(ctx);
             }
@@ -529,6 +541,8 @@ impl Subsystem for VolumeManager {
             Timer::Stats => self.stats_are_late(),
             Timer::Release(device) => self.begin_release(device, ctx),
             Timer::Introduce => self.introduce_again(ctx),
+            Timer::TellVolumes => self.told_volumes.due(ctx),
+            Timer::TellDrivers => self.told_drivers.due(ctx),
             Timer::Capacity(driver) => self.look_at_capacity(driver, true, ctx),
         }
     }

@@ -51,9 +51,9 @@ impl Handler<CsiDriversObserved> for NodeStatus {
 
 impl Handler<ResendNode> for NodeStatus {
     type Result = ();
-    fn handle(&mut self, _: ResendNode, _ctx: &mut Ctx<Self>) {
-        self.tell();
-        self.resend_addresses();
+    fn handle(&mut self, ask: ResendNode, ctx: &mut Ctx<Self>) {
+        self.told.asked(ask.receiver, ctx);
+        self.addresses.asked(ask.receiver, ctx);
     }
 }
 

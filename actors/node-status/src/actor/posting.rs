@@ -42,7 +42,7 @@ impl NodeStatus {
             return;
         };
         let made = updated(&before, &self.deps.config, &self.known());
-        self.tell_addresses(&made.node);
+        self.tell_addresses(&made.node, ctx);
         for problem in &made.problems {
             tracing::warn!(problem, "Failed to set some node status fields");
         }
@@ -76,7 +76,7 @@ impl NodeStatus {
                 if is_ready(&node) {
                     self.deps.metrics.ready(self.deps.clock.now());
                 }
-                self.learn(node);
+                self.learn(node, ctx);
                 self.tell_runtime(ctx);
                 if std::mem::take(&mut self.again) {
                     self.update(ctx);
@@ -117,7 +117,7 @@ impl NodeStatus {
         ctx.effect("read", None, work, |actor, answer, ctx| match answer {
             Ok(node) => {
                 actor.problem = None;
-                actor.learn(node);
+                actor.learn(node, ctx);
                 actor.post(ctx);
             }
             Err(error) => actor.failed_to_post(&error, ctx),

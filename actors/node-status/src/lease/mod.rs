@@ -97,7 +97,7 @@ impl Lease {
             Round::WithoutNode if self.owner.is_some() => wait = Duration::ZERO,
             Round::WithoutNode => {
                 self.failures = 0;
-                self.deps.node.tell_level(ResendNode);
+                self.deps.node.tell_level(ResendNode { receiver: Self::NAME });
             }
             Round::NotRenewed(error) => {
                 tracing::warn!(%error, "Will retry updating lease");
@@ -126,7 +126,7 @@ impl Subsystem for Lease {
     type Timer = LeaseTimer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        self.deps.node.tell_level(ResendNode);
+        self.deps.node.tell_level(ResendNode { receiver: Self::NAME });
         self.renew(ctx);
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bridge_cri::{CriError, wire};
 use messages::facts::RuntimeObserved;
 use messages::runtime::{RuntimeHandler, RuntimeHealth};
-use supervision::{Address, Ctx};
+use supervision::Ctx;
 
 use super::{Pleg, Timer};
 
@@ -51,8 +51,9 @@ impl Pleg {
                 RuntimeHealth { name, version, problem, events: self.events, ..RuntimeHealth::default() }
             }
         };
-        if self.health.as_deref() != Some(&health) {
-            let was_ready = self.health.as_ref().is_none_or(|before| before.ready);
+        let known = self.health.fact().map(|known| &*known.0);
+        if known != Some(&health) {
+            let was_ready = known.is_none_or(|before| before.ready);
             if health.ready && !was_ready {
                 tracing::info!(runtime = %health.name, "Container runtime is back");
                 self.relist(ctx);
@@ -66,8 +67,7 @@ impl Pleg {
             } else if !health.problem.is_empty() {
                 tracing::warn!(problem = health.problem, "Container runtime is not well");
             }
-            self.health = Some(Arc::new(health));
-            self.tell_health(&self.deps.runtime_observers);
+            self.health.set(RuntimeObserved(Arc::new(health)), ctx);
         }
         // A relist that has just begun is waited for: until the first one has been answered, the node is not ready.
         let begins = self.relisting.is_some_and(|began| began.elapsed() < self.deps.config.health);
@@ -78,18 +78,11 @@ impl Pleg {
 
     /// Tells the actors that go by the age of the runtime's newest answers.
     pub(super) fn tell_watchers(&self) {
-        let Some(health) = &self.health else { return };
+        let Some(RuntimeObserved(health)) = self.health.fact() else { return };
         let listed_ago = self.last_relist.map(|at| at.elapsed());
         let health = Arc::new(RuntimeHealth { listed_ago, ..RuntimeHealth::clone(health) });
         for watcher in &self.deps.runtime_watchers {
             watcher.tell_level(RuntimeObserved(health.clone()));
-        }
-    }
-
-    pub(super) fn tell_health(&self, whom: &[Address<RuntimeObserved>]) {
-        let Some(health) = &self.health else { return };
-        for observer in whom {
-            observer.tell_level(RuntimeObserved(health.clone()));
         }
     }
 }

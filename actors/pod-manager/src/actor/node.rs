@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use messages::PodUid;
 use messages::facts::NodeObserved;
 use messages::node_status::ResendNode;
-use supervision::Ctx;
+use supervision::{Ctx, Subsystem};
 
 use super::{PodManager, Timer};
 
@@ -22,7 +22,7 @@ impl PodManager {
     pub(super) fn ask_for_node(&self, ctx: &mut Ctx<Self>) {
         if let Some(node) = self.deps.node.as_ref().filter(|_| !self.known.node) {
             // Lost: it is asked for again.
-            node.tell_level(ResendNode);
+            node.tell_level(ResendNode { receiver: Self::NAME });
             ctx.set_timer(Timer::AskForNode, ASK_FOR_NODE);
         }
     }
@@ -58,14 +58,16 @@ impl Handler<NodeObserved> for PodManager {
     type Result = ();
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::AskForNode);
-        self.known.node = true;
         // Without a Node at the API server, pods are admitted to the one that this kubelet is about to
         // register.
-        self.node = self.deps.config.node.as_observed(node.as_deref());
+        let view = self.deps.config.node.as_observed(node.as_deref());
+        let is_news = !std::mem::replace(&mut self.known.node, true)
+            || (&view.labels, &view.taints) != (&self.node.labels, &self.node.taints);
+        self.node = view;
         let uid = node.and_then(|node| node.metadata.uid.clone());
         let another = uid.is_some() && uid != self.node_uid;
         self.node_uid = uid.or(self.node_uid.take());
-        if self.waiting > 0 {
+        if is_news && self.waiting > 0 {
             self.decide(ctx);
         }
         if another {

@@ -439,8 +439,10 @@ impl Handler<RuntimeObserved> for PodWorker {
     type Result = ();
 
     fn handle(&mut self, fact: RuntimeObserved, ctx: &mut Ctx<Self>) {
-        self.health = Some(fact.0);
-        self.reconcile(ctx);
+        if self.health.as_ref() != Some(&fact.0) {
+            self.health = Some(fact.0);
+            self.reconcile(ctx);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bridge_csi::plugins::{PluginGone, PluginKind, PluginNews, PluginOffer};
 use k8s_openapi::api::core::v1::Node;
 use messages::facts::{CsiDriversObserved, CsiNodeState, DriverNode, NodeObserved};
+use messages::node_status;
 use messages::object_cache::PodObjectsChanged;
 use pod_rules::volume_plugins::CSI;
 use supervision::{Ctx, Effect};
@@ -115,7 +116,7 @@ impl VolumeManager {
 
     fn registered(&mut self, name: String, told: DriverNode, ctx: &mut Ctx<Self>) {
         self.csi.drivers.insert(name.clone(), Some(told));
-        self.tell_drivers();
+        self.tell_drivers(ctx);
         self.look_at_capacity(name, false, ctx);
         self.try_again(ctx);
     }
@@ -142,7 +143,7 @@ impl VolumeManager {
     fn driver_is_gone(&mut self, name: String, ctx: &mut Ctx<Self>) {
         tracing::info!(driver = name, "A CSI driver is gone");
         self.csi.drivers.insert(name.clone(), None);
-        self.tell_drivers();
+        self.tell_drivers(ctx);
         let forget = drivers::forget(self.deps.backends.clone(), name);
         ctx.effect(Effect::lasting("forget a CSI driver"), None, forget, |_, forgotten, _| {
             if let Err(error) = forgotten {
@@ -165,16 +166,13 @@ impl VolumeManager {
         });
     }
 
-    /// Tells the Node's writer of the drivers, also when nothing has changed.
-    pub(super) fn tell_drivers(&self) {
+    /// Tells the Node's writer of the drivers.
+    fn tell_drivers(&mut self, ctx: &mut Ctx<Self>) {
         let observed = CsiDriversObserved {
             drivers: Arc::new(self.csi.drivers.clone()),
             csi_node: self.csi.csi_node.clone(),
         };
-        for watcher in &self.deps.driver_watchers {
-            // Lost: it is told again after the next look.
-            watcher.tell_level(observed.clone());
-        }
+        self.told_drivers.set(observed, ctx);
     }
 
     /// The Node has a CSINode, also before any driver is there: without one the scheduler counts no volumes.
@@ -207,7 +205,7 @@ impl VolumeManager {
                     CsiNodeState::Failed(error.into())
                 }
             };
-            actor.tell_drivers();
+            actor.tell_drivers(ctx);
         });
     }
 
@@ -223,10 +221,13 @@ impl actix::Handler<NodeObserved> for VolumeManager {
     type Result = ();
 
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
-        self.deps.backends.attachments.learn(node.clone());
-        self.csi.node = node;
-        self.introduce_again(ctx);
+        if self.csi.node != node {
+            self.deps.backends.attachments.learn(node.clone());
+            self.csi.node = node;
+            self.introduce_again(ctx);
+        }
         // A new incarnation of NodeStatus has heard of no driver.
-        self.tell_drivers();
+        self.tell_drivers(ctx);
+        self.told_drivers.asked(node_status::RECEIVER, ctx);
     }
 }

@@ -15,8 +15,7 @@ use crate::sweep::{self, Looked};
 use crate::{others, unmount};
 
 impl VolumeManager {
-    /// Looks for volumes of other kubelets' plugins, and tells the watchers at every look, also when nothing
-    /// has changed.
+    /// Looks for volumes of other kubelets' plugins, and tells the watchers of them.
     pub(super) fn look_for_others(&mut self, ctx: &mut Ctx<Self>) {
         if self.deps.others_watchers.is_empty() {
             // Without a cluster nothing is attached.
@@ -27,7 +26,7 @@ impl VolumeManager {
         let look = unmount::found_volumes(self.deps.backends.clone(), None);
         let undone = std::mem::take(&mut self.undone);
         let parts = std::mem::take(&mut self.undone_parts);
-        ctx.effect("look for volumes of others", None, look, move |actor, found, _| match found {
+        ctx.effect("look for volumes of others", None, look, move |actor, found, ctx| match found {
             Ok(found) => {
                 let is_gone = |uid: &PodUid| !actor.asked_for.contains_key(uid);
                 let gone = undone.into_iter().filter(is_gone).collect();
@@ -36,7 +35,7 @@ impl VolumeManager {
                     actor.deps.backends.attachments.forget_one(uid, name);
                 }
                 actor.found = Some(others::observed(&found));
-                actor.tell_volumes();
+                actor.tell_volumes(ctx);
             }
             Err(error) => {
                 actor.undone.extend(undone);
@@ -48,13 +47,10 @@ impl VolumeManager {
 
     /// Tells the watchers which volumes are in use. Before the first look nothing is told: a volume of an earlier kubelet would
     /// be missing.
-    pub(super) fn tell_volumes(&self) {
+    pub(super) fn tell_volumes(&mut self, ctx: &mut Ctx<Self>) {
         let Some(found) = &self.found else { return };
         let own = Arc::new(self.deps.backends.attachments.names());
-        for watcher in &self.deps.others_watchers {
-            // Lost: it is told again after the next look.
-            watcher.tell_level(OtherVolumesObserved { own: own.clone(), ..found.clone() });
-        }
+        self.told_volumes.set(OtherVolumesObserved { own, ..found.clone() }, ctx);
     }
 
     /// Looks for orphaned directories, once every source has been heard.
