@@ -11,7 +11,10 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/event-recorder/", &["Clock", "Events"]),
     ("actors/eviction-manager/", &["CgroupReads", "NodeStats", "PodDirReads", "Stats"]),
     ("actors/garbage-collector/", &["Clock", "PodDirs", "PodRemoval"]),
-    ("actors/image-manager/", &["Clock", "DockerConfigs", "Images", "PullRecords", "RuntimeReads"]),
+    (
+        "actors/image-manager/",
+        &["Clock", "Compute", "DockerConfigs", "Images", "PullRecords", "RuntimeReads"],
+    ),
     ("actors/log-manager/", &["Clock", "ContainerLogs", "LogReopen"]),
     (
         "actors/node-api/",
