@@ -161,7 +161,7 @@ impl PodManager {
         let (all, statics) = (self.told.len() as i64, self.told.statics.len() as i64);
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&[""]).set(all - statics);
-        self.deps.metrics.mirror_pods.set(self.told.mirrors.len() as i64);
+        self.deps.metrics.mirror_pods.set(self.told.mirrors.fact().map_or(0, |told| told.pods.len()) as i64);
         self.count_pods_soon(ctx);
     }
 
@@ -205,11 +205,9 @@ impl PodManager {
         self.wake(ctx);
     }
 
-    /// Tells StatusManager which pods of the API server stand for static ones, once there has been one.
+    /// Tells StatusManager which pods of the API server stand for static ones.
     pub(super) fn tell_mirrors(&mut self, ctx: &mut Ctx<Self>) {
         let pods = Arc::new(self.mirrors.of(self.told.statics()));
-        if !pods.is_empty() || self.told.mirrors.fact().is_some() {
-            self.told.mirrors.set(MirrorPods { pods }, ctx);
-        }
+        self.told.mirrors.set(MirrorPods { pods }, ctx);
     }
 }
