@@ -12,7 +12,7 @@ use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
 
 /// The mirror pods: pods of the API server that stand for static pods. Writer: PodManager.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MirrorPods {
     /// The mirror pods by the UID of their static pod.
     pub pods: Arc<BTreeMap<PodUid, Arc<Pod>>>,

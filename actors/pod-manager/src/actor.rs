@@ -191,7 +191,7 @@ impl PodManager {
             }
         }
         self.mirrors.done(&name);
-        self.tell_mirrors();
+        self.tell_mirrors(ctx);
         self.mirror(ctx);
     }
 
@@ -232,7 +232,7 @@ impl PodManager {
         match (before.is_some(), now.is_some(), mirrors) {
             // It is no pod of its own.
             (_, true, [true, true]) | (true, false, [true, _]) | (false, true, [_, true]) => {
-                self.tell_mirrors();
+                self.tell_mirrors(ctx);
                 self.mirror(ctx);
             }
             (_, _, [false, false])
@@ -418,6 +418,8 @@ pub enum Timer {
     Mirror(String),
     /// Tell followers what they are owed of the desired pods, or a digest of them.
     Tell,
+    /// Tell StatusManager the mirrors again.
+    TellMirrors,
     /// Count the pods that are not over.
     Count,
 }
@@ -459,6 +461,7 @@ impl Subsystem for PodManager {
             }
             Timer::EvictAgain => self.evict_again(ctx),
             Timer::Tell => self.tell_due(ctx),
+            Timer::TellMirrors => self.told.mirrors.due(ctx),
             Timer::Count => self.count_pods(),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
             Timer::Mirror(name) => {
@@ -477,6 +480,7 @@ impl Subsystem for PodManager {
             | Timer::AskForNode
             | Timer::EvictAgain
             | Timer::Tell
+            | Timer::TellMirrors
             | Timer::Count
             | Timer::Mirror(_) => None,
         }

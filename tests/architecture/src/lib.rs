@@ -18,5 +18,6 @@ mod headers;
 mod ports;
 mod source;
 mod style;
+mod tells;
 mod tree;
 mod words;

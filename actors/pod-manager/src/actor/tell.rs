@@ -10,7 +10,7 @@ use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
 use messages::pod_set::GonePod;
 use messages::status_manager::MirrorPods;
-use pod_set::Teller;
+use pod_set::{Level, Teller};
 use supervision::{Ctx, blame};
 
 use super::{PodManager, PodManagerDeps, Timer};
@@ -29,7 +29,7 @@ pub(super) struct Told {
     objects: Teller<Arc<DesiredPod>, DesiredPodsChanged>,
     statics: BTreeMap<PodUid, Arc<Pod>>,
     superseded: BTreeSet<PodUid>,
-    mirrors: Arc<BTreeMap<PodUid, Arc<Pod>>>,
+    pub(super) mirrors: Level<MirrorPods, Timer>,
     /// The pods that are not over are counted soon.
     to_be_counted: bool,
 }
@@ -42,7 +42,7 @@ impl Told {
             objects: Teller::new(incarnation, status_observer, DesiredPodsChanged),
             statics: BTreeMap::new(),
             superseded: BTreeSet::new(),
-            mirrors: Arc::default(),
+            mirrors: Level::new([deps.mirrors.clone()], Timer::TellMirrors),
             to_be_counted: false,
         }
     }
@@ -130,7 +130,7 @@ impl PodManager {
         self.told.pods.begin();
         self.told.objects.begin();
         self.wake(ctx);
-        self.tell_mirrors();
+        self.tell_mirrors(ctx);
         self.count(ctx);
     }
 
@@ -161,7 +161,7 @@ impl PodManager {
         let (all, statics) = (self.told.len() as i64, self.told.statics.len() as i64);
         self.deps.metrics.desired_pods.with_label_values(&["true"]).set(statics);
         self.deps.metrics.desired_pods.with_label_values(&[""]).set(all - statics);
-        self.deps.metrics.mirror_pods.set(self.told.mirrors.len() as i64);
+        self.deps.metrics.mirror_pods.set(self.told.mirrors.fact().map_or(0, |told| told.pods.len()) as i64);
         self.count_pods_soon(ctx);
     }
 
@@ -190,30 +190,24 @@ impl PodManager {
         metrics.ephemeral_containers.set(ephemeral);
     }
 
-    /// Tells followers what has become due, and StatusManager the mirrors again.
+    /// Tells followers what has become due.
     pub(super) fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
         self.told.pods.due();
         self.told.objects.due();
         self.wake(ctx);
-        self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
     }
 
     /// Tells one receiver everything. Before the first decision it waits for that, as all others do.
     pub(super) fn tell_all_to(&mut self, receiver: &str, ctx: &mut Ctx<Self>) {
         self.told.pods.asked(receiver);
         self.told.objects.asked(receiver);
+        self.told.mirrors.asked(receiver, ctx);
         self.wake(ctx);
-        if self.deps.mirrors.receiver() == receiver {
-            self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
-        }
     }
 
-    /// Tells StatusManager which pods of the API server stand for static ones, if that has changed.
-    pub(super) fn tell_mirrors(&mut self) {
-        let mirrors = self.mirrors.of(self.told.statics());
-        if *self.told.mirrors != mirrors {
-            self.told.mirrors = Arc::new(mirrors);
-            self.deps.mirrors.tell_level(MirrorPods { pods: self.told.mirrors.clone() });
-        }
+    /// Tells StatusManager which pods of the API server stand for static ones.
+    pub(super) fn tell_mirrors(&mut self, ctx: &mut Ctx<Self>) {
+        let pods = Arc::new(self.mirrors.of(self.told.statics()));
+        self.told.mirrors.set(MirrorPods { pods }, ctx);
     }
 }

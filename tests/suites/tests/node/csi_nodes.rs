@@ -19,7 +19,7 @@ use crate::csi::{
 };
 use crate::objects::{NS, clustered, object, ready, until};
 
-fn node_ready(api: &FakeApi) -> Option<NodeCondition> {
+pub fn node_ready(api: &FakeApi) -> Option<NodeCondition> {
     let conditions = api.get::<Node>(None, "node")?.status?.conditions?;
     conditions.into_iter().find(|condition| condition.type_ == "Ready")
 }

@@ -1,16 +1,157 @@
-//! A single fact is told until it is known: its message may be lost after the mailbox has taken it, or its receiver may crash
+//! A single fact is told until it is known: its message may be lost after a mailbox has taken it, or its receiver may crash
 //! over it.
 
 use std::time::Duration;
 
 use bridge_kube::fake::FakeApi;
-use k8s_openapi::api::core::v1::Node;
+use bridge_node::host::FoundAddresses;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use kubelet::wiring::Settings;
 use messages::supervision::Fault;
+use serde_json::json;
 use supervision::Policy;
-use testkit::node::{FakeNode, World, settings};
+use testkit::node::{FakeNode, World, hard, member};
 use testkit::{Sandbox, sandbox};
 
-use crate::cluster::{clustered, until, within};
+use crate::cluster::{clustered, is_told_ready, pod, within};
+use crate::csi_nodes::node_ready;
 use crate::desired::inject;
 
 const NS: Option<&str> = Some("default");
+const MIB: u64 = 1 << 20;
+/// A fact is told every minute, and what it brings about takes some seconds.
+const WITHIN_S: u64 = 75;
+
+/// What may become of the message of a fact at its receiver.
+fn faults(message: &str) -> [Fault; 2] {
+    let message = message.to_owned();
+    [Fault::Drop { message: message.clone(), count: 1 }, Fault::PanicOn { message, nth: 1 }]
+}
+
+fn set_address(world: &World, address: &str) {
+    let default_routes = vec![address.parse().expect("an address")];
+    world.addresses.set(FoundAddresses { default_routes, ..FoundAddresses::default() });
+}
+
+/// A member of a cluster that is ready and has a pod; its digests and first facts have been told.
+async fn started(sandbox: &Sandbox, seed: u64) -> (FakeNode, World, FakeApi) {
+    let (world, api) = clustered(seed);
+    set_address(&world, "192.0.2.20");
+    let settings = Settings { eviction: hard(&[("memory.available", "100Mi")]), ..member().await };
+    api.put(&pod("web", "serve"));
+    let node = FakeNode::start(sandbox, &world, &settings);
+    within(300, "the pod to be Ready", || is_told_ready(&api, "web")).await;
+    sandbox.pass(Duration::from_secs(5)).await;
+    (node, world, api)
+}
+
+fn status(api: &FakeApi, name: &str) -> PodStatus {
+    api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
+}
+
+fn is_short_of_memory(api: &FakeApi) -> bool {
+    let conditions = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
+    conditions.iter().flatten().any(|one| one.type_ == "MemoryPressure" && one.status == "True")
+}
+
+#[test]
+fn the_nodes_pressure_may_be_lost_at_any_observer() {
+    for actor in ["NodeStatus", "PodManager"] {
+        for fault in faults("PressureObserved") {
+            sandbox(Policy::default(), async |sandbox| {
+                sandbox.expect_crashes();
+                let (node, world, api) = started(sandbox, 440).await;
+                inject(&node, actor, fault.clone());
+                world.stats.set_memory(MIB);
+                if actor == "NodeStatus" {
+                    within(WITHIN_S, "the condition", || is_short_of_memory(&api)).await;
+                } else {
+                    sandbox.pass(Duration::from_secs(WITHIN_S)).await;
+                    api.put(&pod("late", "serve"));
+                    let refused = || status(&api, "late").reason.as_deref() == Some("Evicted");
+                    within(20, "the refusal", refused).await;
+                }
+                node.stop().await;
+            });
+        }
+    }
+}
+
+#[test]
+fn the_runtimes_health_may_be_lost_at_the_pool() {
+    for fault in faults("RuntimeObserved") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 441).await;
+            world.runtime.set_condition("RuntimeReady", false, "Restarting", "");
+            sandbox.pass(Duration::from_secs(10)).await;
+            api.put(&pod("late", "serve"));
+            sandbox.pass(Duration::from_secs(10)).await;
+            assert!(!is_told_ready(&api, "late"), "it waits for the runtime");
+            inject(&node, "PodWorkerPool", fault.clone());
+            world.runtime.set_condition("RuntimeReady", true, "", "");
+            within(WITHIN_S, "the pod that waited", || is_told_ready(&api, "late")).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn the_nodes_addresses_may_be_lost_at_statusmanager() {
+    for fault in faults("NodeAddressesObserved") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 442).await;
+            let host_ip = || status(&api, "web").host_ip.unwrap_or_default();
+            assert_eq!(host_ip(), "192.0.2.20");
+            inject(&node, "StatusManager", fault.clone());
+            set_address(&world, "192.0.2.30");
+            within(WITHIN_S + 10, "the pod's new host", || host_ip() == "192.0.2.30").await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn the_node_may_be_lost_at_any_observer() {
+    for (actor, lost) in [("Lease", 3), ("VolumeManager", 3)] {
+        sandbox(Policy::default(), async |sandbox| {
+            let (node, _world, api) = started(sandbox, 443).await;
+            let uid = || api.get::<Node>(None, "node").and_then(|node| node.metadata.uid);
+            let first = uid();
+            // That there is none, and the new one.
+            inject(&node, actor, Fault::Drop { message: "NodeObserved".to_owned(), count: lost });
+            api.delete::<Node>(None, "node", None);
+            within(20, "another Node", || uid().is_some_and(|uid| Some(uid) != first)).await;
+            let owner = || {
+                let lease = api.get::<Lease>(Some("kube-node-lease"), "node");
+                lease.and_then(|lease| Some(lease.metadata.owner_references?.first()?.uid.clone()))
+            };
+            let is_known = || match actor {
+                "Lease" => owner() == uid(),
+                _ => node_ready(&api).is_some_and(|ready| ready.status == "True"),
+            };
+            within(3 * WITHIN_S, &format!("the Node to be known to {actor}"), is_known).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn the_csi_drivers_may_be_lost_at_nodestatus() {
+    for fault in faults("CsiDriversObserved") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, _world, api) = started(sandbox, 444).await;
+            let uid = || api.get::<Node>(None, "node").and_then(|node| node.metadata.uid);
+            let first = uid();
+            api.delete::<Node>(None, "node", None);
+            within(20, "another Node", || uid().is_some_and(|uid| Some(uid) != first)).await;
+            inject(&node, "NodeStatus", fault.clone());
+            let is_ready = || node_ready(&api).is_some_and(|ready| ready.status == "True");
+            within(2 * WITHIN_S, "a Node that is ready", is_ready).await;
+            node.stop().await;
+        });
+    }
+}

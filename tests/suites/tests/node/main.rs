@@ -31,6 +31,7 @@ mod hangs;
 mod heartbeat;
 mod hooks;
 mod images;
+mod levels;
 mod life;
 mod limits;
 mod listening;
