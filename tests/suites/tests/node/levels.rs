@@ -9,7 +9,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::supervision::Fault;
-use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, World, hard, member};
 use testkit::{Sandbox, sandbox};
