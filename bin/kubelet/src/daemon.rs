@@ -87,7 +87,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let clock = Arc::new(SystemClock);
     let seed = loaded.understudy.supervision.seed.unwrap_or_else(|| clock.random_u64());
     let tree = Tree::new(settings::policy(&loaded.understudy, &loaded.config, seed));
-    ping_io(&tree, io.io(), server.io());
+    ping_io(&tree, io.io());
     let registry = Registry::new();
     let host_ip =
         loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
@@ -276,8 +276,9 @@ fn bridge(
     let pull_records = DiskPullRecords::new(layout.root(), handle.clone());
     let stats = SystemStats::detect(names.clone(), layout.root(), handle.clone())?;
     let plugins_registry = layout.data_dir("plugins_registry");
-    let sockets = Arc::new(bridge_serve::System::new(server));
+    let sockets = Arc::new(bridge_serve::System::new(server.clone()));
     Ok(Bridge {
+        server,
         listeners: sockets.clone(),
         proxy: sockets,
         runtime,
@@ -362,12 +363,10 @@ fn announce(node: &Node) {
     notify(&[NotifyState::Ready]);
 }
 
-/// Watches the I/O runtimes like an actor's thread: without them no effect reaches the outside world, and no client the node.
-fn ping_io(tree: &Tree, io: Io, server: Io) {
-    tree.watch("IoRuntime", Vitality::Vital, move |answer| {
-        let io = io.clone();
-        drop(server.spawn(async move { drop(io.spawn(async move { answer.give() })) }));
-    });
+/// Watches the I/O runtime like an actor's thread: without it no effect reaches the outside world. The servers' runtime is not
+/// watched: clients may keep it busy, and that is no reason to end the process.
+fn ping_io(tree: &Tree, io: Io) {
+    tree.watch("IoRuntime", Vitality::Vital, move |answer| drop(io.spawn(async move { answer.give() })));
 }
 
 /// Watches the actors' threads, and sends systemd signs of life as often as it asks for them.

@@ -146,6 +146,7 @@ impl World {
             .expect("the default directories are canonical");
         Bridge {
             io: Io::current(),
+            server: Io::current(),
             runtime: Arc::new(self.runtime.clone()),
             exits: Arc::new(self.runtime.exit_watcher()),
             clock: self.clock.clone(),

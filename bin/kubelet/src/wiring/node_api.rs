@@ -61,7 +61,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         exec: wiring.operations.clone(),
         streaming: wiring.operations.clone(),
         proxy: bridge.proxy.clone(),
-        io: bridge.io.for_owner(NodeApi::NAME),
+        io: bridge.server.for_owner(NodeApi::NAME),
         clock: bridge.clock.clone(),
         split_streams: wiring.settings.server.split_streams,
     }

@@ -42,6 +42,8 @@ use supervision::Place;
 pub struct Bridge {
     /// The I/O runtime for sockets and blocking calls.
     pub io: Io,
+    /// That for what clients ask of the kubelet.
+    pub server: Io,
     /// Opens the node's listening ports.
     pub listeners: Arc<dyn Listeners>,
     /// Connects callers to the runtime's streaming server.
