@@ -133,6 +133,13 @@ impl PodRemoval for Hangs {
     }
 }
 
+/// The directory of a pod's logs, which is there.
+fn logs_of(stage: &Stage<'_>, pod: &DesiredPod) -> String {
+    let logs = format!("/var/log/pods/default_{}_{}", pod.pod_ref.name, pod.pod_ref.uid);
+    stage.fakes.disk.mkdir(&logs, 0o755);
+    logs
+}
+
 fn is_empty(stage: &Stage<'_>) -> bool {
     stage.fakes.runtime.containers().is_empty() && stage.fakes.runtime.sandboxes().is_empty()
 }
@@ -224,8 +231,7 @@ fn logs_stay_until_pleg_and_the_pool_have_said_all() {
     alone(async |stage| {
         let near = Neighbours::new();
         let actor = near.start(stage);
-        let logs = format!("/var/log/pods/default_{}_{}", pod(1).pod_ref.name, pod(1).pod_ref.uid);
-        stage.fakes.disk.mkdir(&logs, 0o755);
+        let logs = logs_of(stage, &pod(1));
         let collected = async || {
             actor.address().tell(CollectNow).unwrap();
             stage.pass(SECOND).await;
@@ -261,8 +267,7 @@ fn a_pod_manager_that_begins_anew_while_logs_are_listed_has_none_removed() {
     alone(async |stage| {
         let near = Neighbours::new();
         let actor = near.start(stage);
-        let logs = format!("/var/log/pods/default_{}_{}", pod(0).pod_ref.name, pod(0).pod_ref.uid);
-        stage.fakes.disk.mkdir(&logs, 0o755);
+        let logs = logs_of(stage, &pod(0));
         stage.fakes.disk.set_slow(Some(2 * SECOND));
         actor.address().tell(near.looks.all()).unwrap();
         actor.address().tell(near.reports.all()).unwrap();

@@ -16,7 +16,7 @@ use pod_set::Followed;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
 use crate::execute::{self, Backends, Looked, RotationOutcome};
-use crate::plan::{LogRotation, Need, Writer, writers};
+use crate::plan::{LogRotation, Need, Writer, Writers, writers};
 use crate::queue::Queue;
 
 /// At most so many problems are shown.
@@ -50,7 +50,8 @@ type RotatedFile = (LogPlace, String);
 /// LogManager: keeps logs from growing without end.
 pub struct LogManager {
     deps: LogManagerDeps,
-    writers: BTreeMap<PodUid, Vec<Writer>>,
+    /// Those of each pod, by the container's ID.
+    writers: BTreeMap<PodUid, Writers>,
     observed: Followed<SeenPod>,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
@@ -84,7 +85,7 @@ impl LogManager {
     fn look(&mut self, ctx: &mut Ctx<Self>) {
         let Some(bytes_max) = self.deps.rotation.bytes_max else { return };
         let watched = self.writers.iter().filter(|(uid, _)| !ctx.is_quarantined(uid));
-        let all: Vec<Writer> = watched.flat_map(|(_, writers)| writers).cloned().collect();
+        let all: Vec<Writer> = watched.flat_map(|(_, writers)| writers.values()).cloned().collect();
         if all.is_empty() {
             ctx.set_timer(Timer::Look, self.deps.rotation.interval);
             return;
@@ -110,8 +111,7 @@ impl LogManager {
     }
 
     fn runs(&self, writer: &Writer) -> bool {
-        let of_pod = self.writers.get(&writer.pod.uid);
-        of_pod.is_some_and(|all| all.iter().any(|one| one.container == writer.container))
+        self.writers.get(&writer.pod.uid).is_some_and(|all| all.contains_key(&writer.container))
     }
 
     /// Begins as many rotations and compressions as may be under way.
@@ -183,10 +183,10 @@ impl LogManager {
     }
 
     /// Takes the running containers of a pod.
-    fn see(&mut self, uid: &PodUid, now: Vec<Writer>) {
+    fn see(&mut self, uid: &PodUid, now: Writers) {
         let before = self.writers.remove(uid).unwrap_or_default();
-        for one in before.iter().filter(|one| now.iter().all(|now| now.container != one.container)) {
-            self.problems.remove(&one.container);
+        for gone in before.keys().filter(|container| !now.contains_key(*container)) {
+            self.problems.remove(gone);
         }
         if !now.is_empty() {
             self.writers.insert(uid.clone(), now);
@@ -237,7 +237,7 @@ impl Subsystem for LogManager {
     fn observe(&self) -> serde_json::Value {
         let problems: Vec<&String> = self.problems.values().take(PROBLEMS_SHOWN).collect();
         serde_json::json!({
-            "logs": self.writers.values().map(Vec::len).sum::<usize>(),
+            "logs": self.writers.values().map(Writers::len).sum::<usize>(),
             "rotated": self.rotated,
             "compressed": self.compressed,
             "waiting": self.turns.len() + self.compressions.len() + self.oversized.len(),
@@ -258,5 +258,53 @@ impl Handler<PodObserved> for LogManager {
         for (uid, seen) in changed {
             ctx.for_pod(&uid, |_| self.see(&uid, writers(&seen.state)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_node::host::FakeContainerLogs;
+    use stage::{Fakes, Neighbour, pod};
+
+    use super::*;
+
+    fn crowd(kind: &str) -> Writers {
+        let pod = pod(0).pod_ref.clone();
+        let writer = |number: usize| {
+            let container: Arc<str> = Arc::from(format!("{kind}{number:05}"));
+            let log = LogPlace {
+                root: "/var/log/pods".into(),
+                pod: "pod".to_owned(),
+                container: container.to_string(),
+                file: "0.log".to_owned(),
+            };
+            (container.clone(), Writer { container, pod: pod.clone(), log })
+        };
+        (0..20_000).map(writer).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_known_of_a_pod_takes_work_by_the_number_of_its_containers() {
+        let fakes = Fakes::new();
+        let mut manager = LogManager::new(LogManagerDeps {
+            backends: Backends {
+                runtime: fakes.operations.clone(),
+                logs: Arc::new(FakeContainerLogs::new(fakes.disk.clone())),
+            },
+            clock: fakes.clock.clone(),
+            rotation: LogRotation::default(),
+            pleg: Neighbour::new("Pleg").address(),
+        });
+        let (uid, old) = (&pod(0).pod_ref.uid, crowd("old"));
+        let begun = tokio::time::Instant::now();
+        manager.see(uid, old.clone());
+        for writer in old.values() {
+            manager.told(writer, Err("the disk fails".to_owned()));
+        }
+        assert_eq!(manager.problems.len(), old.len());
+        manager.see(uid, crowd("new"));
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        assert_eq!((manager.problems.len(), manager.runs(&old["old00000"])), (0, false));
     }
 }

@@ -1,5 +1,6 @@
 //! PURE: where logs are, which are to be rotated, and the steps of a rotation (row 21.7).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +43,16 @@ pub struct Writer {
     pub log: LogPlace,
 }
 
+/// The running containers of one pod that have logs, by the runtime's ID.
+pub type Writers = BTreeMap<Arc<str>, Writer>;
+
 /// The running containers of a pod whose logs are where a kubelet puts them.
-pub fn writers(pod: &RuntimePod) -> Vec<Writer> {
+pub fn writers(pod: &RuntimePod) -> Writers {
     let running = pod.containers.iter().filter(|container| container.state == ContainerState::Running);
     let writer = |container: &RuntimeContainer| {
         let log = log_place(&pod.pod, container)?;
-        Some(Writer { container: container.id.clone(), pod: pod.pod.clone(), log })
+        let id = container.id.clone();
+        Some((id.clone(), Writer { container: id, pod: pod.pod.clone(), log }))
     };
     running.filter_map(writer).collect()
 }
@@ -171,7 +176,7 @@ mod tests {
         let pod_ref = PodRef { uid: PodUid::new("u_1"), namespace: Arc::from("n"), name: Arc::from("p") };
         let mut pod = RuntimePod::absent(pod_ref);
         pod.containers = vec![container(log, state)];
-        writers(&pod).into_iter().map(|writer| writer.log).collect()
+        writers(&pod).into_values().map(|writer| writer.log).collect()
     }
 
     #[test]

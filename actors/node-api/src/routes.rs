@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -23,7 +23,7 @@ use crate::actor::NodeApi;
 use crate::health::{self, Check};
 use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods, volumes_of_pods};
 use crate::pods::pod_list;
-use crate::shared::SharedAnswers;
+use crate::shared::{Joined, SharedAnswers};
 use crate::streaming::query_pairs;
 use crate::usage::{families, is_short};
 
@@ -31,6 +31,8 @@ use crate::usage::{families, is_short};
 pub(crate) const ASK_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a request waits for figures: the runtime may take its time to tell of disks.
 const FIGURES_WITHIN: Duration = Duration::from_secs(12);
+/// The most bytes of a form: it has one field of few letters.
+const FORM_BYTES_MAX: usize = 4096;
 /// How long the page of the kubelet's metrics waits for the figures of logs and volumes, which are left out without an
 /// answer.
 const DISKS_WITHIN: Duration = Duration::from_secs(5);
@@ -89,6 +91,7 @@ pub(crate) fn shared_routes(answers: Answers) -> Router {
         .route("/metrics/slis", any(slis))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
+        .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(answers.clone())
         .merge(health_routes(answers))
 }
@@ -119,30 +122,38 @@ async fn syncloop(State(answers): State<Answers>) -> Response {
 }
 
 async fn pods(State(answers): State<Answers>) -> Response {
-    let desired = answers.pods.ask(GetPods, ASK_DEADLINE);
-    let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
-    let desired = match desired.await {
-        Ok(desired) => desired,
-        Err(error) => return unavailable(messages::pod_manager::RECEIVER, &error),
+    let made = async {
+        let desired = answers.pods.ask(GetPods, ASK_DEADLINE);
+        let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
+        let desired = desired.await.map_err(|error| unavailable(messages::pod_manager::RECEIVER, &error))?;
+        let statuses =
+            statuses.await.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
+        serde_json::to_vec(&pod_list(&desired, &statuses)).map_err(|why| unencoded(&why))
     };
-    match statuses.await {
-        Ok(statuses) => match serde_json::to_vec(&pod_list(&desired, &statuses)) {
-            Ok(text) => json_text(&answers, Arc::new(text)),
-            Err(why) => unencoded(&why),
-        },
-        Err(error) => unavailable(messages::status_manager::RECEIVER, &error),
-    }
+    joined(&answers, &answers.shared.pods, made).await
 }
 
 async fn events(State(answers): State<Answers>) -> Response {
-    match answers.events.ask(GetEvents, ASK_DEADLINE).await {
-        Ok(events) => json(&serde_json::json!({ "events": events })),
-        Err(error) => unavailable(messages::event_recorder::RECEIVER, &error),
-    }
+    let made = async {
+        let events = answers.events.ask(GetEvents, ASK_DEADLINE).await;
+        let events = events.map_err(|error| unavailable(messages::event_recorder::RECEIVER, &error))?;
+        serde_json::to_vec(&serde_json::json!({ "events": events })).map_err(|why| unencoded(&why))
+    };
+    joined(&answers, &answers.shared.events, made).await
 }
 
 async fn supervision(State(answers): State<Answers>) -> Response {
-    json(&answers.tree.snapshot().await)
+    let made = async { serde_json::to_vec(&answers.tree.snapshot().await).map_err(|why| unencoded(&why)) };
+    joined(&answers, &answers.shared.tree, made).await
+}
+
+/// The answer that askers of the same text share.
+async fn joined(
+    answers: &Answers,
+    text: &Joined,
+    made: impl Future<Output = Result<Vec<u8>, Response>>,
+) -> Response {
+    text.text(made).await.map_or_else(|failed| failed, |text| json_text(answers, text))
 }
 
 /// The registry's families, and those of logs and of volumes behind claims, whose figures are read for this page. A node

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use axum::body::{Body, Bytes};
@@ -11,6 +12,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bridge_metrics::{Page, SharedPages};
 use messages::stats::{Family, Summary};
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
 /// The most different bodies that are being sent, and the most bytes of them; the two newest may be larger.
@@ -26,6 +28,61 @@ pub struct SharedAnswers {
     pub(crate) summaries: Arc<SharedSummaries>,
     pub(crate) pages: Arc<SharedPages<Vec<Family>>>,
     pub(crate) sending: Arc<Sending>,
+    pub(crate) pods: Arc<Joined>,
+    pub(crate) events: Arc<Joined>,
+    pub(crate) tree: Arc<Joined>,
+}
+
+/// The text of an answer that is made anew for its askers: those that ask while one is being made share the next one. So a crowd costs
+/// two, and what is told to an asker was read after it had asked.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    askers: AtomicUsize,
+    /// The newest text, and when its making began; what an asker that gave up leaves here the next one takes.
+    newest: tokio::sync::Mutex<Option<(Instant, Arc<Vec<u8>>)>>,
+}
+
+impl Joined {
+    /// The text, which `made` makes unless another asker's is new enough.
+    ///
+    /// # Errors
+    /// Those of `made`: each asker makes its own attempt then.
+    pub(crate) async fn text<E>(
+        &self,
+        made: impl Future<Output = Result<Vec<u8>, E>>,
+    ) -> Result<Arc<Vec<u8>>, E> {
+        let asked = Instant::now();
+        let asker = Asker::of(&self.askers);
+        let mut newest = self.newest.lock().await;
+        let text = match newest.take().filter(|(begun, _)| *begun >= asked) {
+            Some((begun, text)) => (begun, text),
+            None => (Instant::now(), Arc::new(made.await?)),
+        };
+        if asker.is_one_of_several() {
+            *newest = Some(text.clone());
+        }
+        Ok(text.1)
+    }
+}
+
+/// Counts an asker for as long as it waits, also for one that gives up.
+struct Asker<'a>(&'a AtomicUsize);
+
+impl<'a> Asker<'a> {
+    fn of(askers: &'a AtomicUsize) -> Self {
+        askers.fetch_add(1, Ordering::Relaxed);
+        Self(askers)
+    }
+
+    fn is_one_of_several(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}
+
+impl Drop for Asker<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The texts of summaries that are being sent. A text that no answer holds any longer is gone.
@@ -154,6 +211,7 @@ fn give_up(held: &[Arc<Slot>], newest: &Arc<Slot>) {
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
+    use futures::future::join_all;
     use jiff::Timestamp;
     use messages::stats::{NodeStats, Time};
 
@@ -174,6 +232,25 @@ mod tests {
             swap: None,
         };
         Arc::new(Summary { node, pods: Vec::new() })
+    }
+
+    #[tokio::test]
+    async fn a_crowd_of_askers_costs_two_texts_and_each_hears_what_was_read_after_it_asked() {
+        let (joined, made) = (Joined::default(), AtomicUsize::new(0));
+        let ask = || {
+            let asked_after = made.load(Ordering::Relaxed);
+            let text = joined.text(async {
+                let number = made.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Ok::<_, ()>(number.to_string().into_bytes())
+            });
+            async move { (asked_after, text.await.unwrap()) }
+        };
+        let told = join_all((0..100).map(|_| ask())).await;
+        assert_eq!(made.load(Ordering::Relaxed), 2, "the first one's, and one for all others");
+        let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse::<usize>().unwrap();
+        assert!(told.iter().all(|(asked_after, text)| number(text) >= *asked_after));
+        assert_eq!(number(&ask().await.1), 2, "nothing is kept for one that asks later");
     }
 
     #[test]

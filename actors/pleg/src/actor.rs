@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods, PodTouched, ResendObserved};
-use messages::runtime::{ContainerState, HeldPod, HeldPods, RuntimePod, RuntimePods};
+use messages::runtime::{HeldPod, HeldPods, RuntimePod, RuntimePods};
 use messages::{PodUid, pleg};
 use pod_set::Level;
 use supervision::{Address, Ctx, Effect, Reply, ReplyLater, Subsystem, blame, reply_later};
@@ -336,8 +336,7 @@ impl Pleg {
             Ok(found) => {
                 self.unseen.remove(uid);
                 self.complained.remove(uid);
-                let ended = found.pod.containers.iter().filter(|c| c.state == ContainerState::Exited);
-                self.schedule.found_ended(uid, |id| ended.clone().any(|container| &*container.id == id));
+                self.schedule.found_ended(uid, &found.pod);
                 self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
             }
@@ -404,14 +403,9 @@ impl Pleg {
     }
 
     fn unwatch_ended(&mut self, before: &RuntimePod, after: &RuntimePod) {
-        let running = |pod: &RuntimePod, id: &str| {
-            pod.containers.iter().any(|c| &*c.id == id && c.state == ContainerState::Running)
-        };
-        for container in before.containers.iter().filter(|c| c.state == ContainerState::Running) {
-            if !running(after, &container.id) {
-                self.deps.exits.unwatch(&container.id);
-                self.unnotified.remove(&container.id);
-            }
+        for id in observe::no_longer_running(before, after) {
+            self.deps.exits.unwatch(id);
+            self.unnotified.remove(id);
         }
     }
 

@@ -1,7 +1,7 @@
 //! PURE: from the types of the CRI to those of the facts.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bridge_cri::wire;
@@ -112,6 +112,16 @@ pub fn known_lines(pod: &RuntimePod) -> Vec<Line> {
     let mut lines: Vec<Line> = sandboxes.chain(containers).collect();
     lines.sort();
     lines
+}
+
+/// The containers that ran before and do not run any more.
+pub fn no_longer_running<'a>(before: &'a RuntimePod, after: &RuntimePod) -> Vec<&'a Arc<str>> {
+    let still: BTreeSet<&str> = running(after).map(|id| &**id).collect();
+    running(before).filter(|id| !still.contains(&***id)).collect()
+}
+
+fn running(pod: &RuntimePod) -> impl Iterator<Item = &Arc<str>> {
+    pod.containers.iter().filter(|c| c.state == ContainerState::Running).map(|c| &c.id)
 }
 
 /// A sandbox from its status.
@@ -261,6 +271,25 @@ mod tests {
         assert_eq!(&known_lines(&pod), told);
         pod.containers[0].state = ContainerState::Exited;
         assert_ne!(&known_lines(&pod), told);
+    }
+
+    #[test]
+    fn what_runs_no_longer_is_found_in_work_by_the_number_of_containers() {
+        let pod = |ids: std::ops::Range<usize>, state: i32| {
+            let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
+            let of =
+                |number| wire::ContainerStatus { id: format!("c{number:05}"), state, ..Default::default() };
+            pod.containers = ids.map(|number| container(&listed("c", "u"), &of(number))).collect();
+            pod
+        };
+        let (before, mut after) = (pod(0..20_000, 1), pod(10_000..20_000, 1));
+        after.containers.extend(pod(0..5_000, 2).containers);
+        let begun = tokio::time::Instant::now();
+        let ended = no_longer_running(&before, &after);
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        assert_eq!((ended.len(), &**ended[0], &**ended[9_999]), (10_000, "c00000", "c09999"));
+        assert!(no_longer_running(&after, &before).is_empty());
     }
 
     #[test]

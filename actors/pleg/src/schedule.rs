@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use messages::PodUid;
+use messages::runtime::{ContainerState, RuntimePod};
 
 /// At most so many looks are under way at once, slow ones not counted.
 pub const LOOKS_MAX: usize = 32;
@@ -74,9 +75,10 @@ impl Schedule {
     }
 
     /// Forgets the ended containers that a look has found to have ended.
-    pub fn found_ended(&mut self, uid: &PodUid, ended: impl Fn(&str) -> bool) {
-        if let Some(entry) = self.pods.get_mut(uid) {
-            entry.ended.retain(|container| !ended(container));
+    pub fn found_ended(&mut self, uid: &PodUid, found: &RuntimePod) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        for container in found.containers.iter().filter(|c| c.state == ContainerState::Exited) {
+            entry.ended.remove(&container.id);
         }
     }
 
@@ -141,9 +143,12 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use bridge_cri::wire;
+    use messages::PodRef;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::observe;
 
     fn uid(n: usize) -> PodUid {
         PodUid::new(&format!("u{n}"))
@@ -186,6 +191,27 @@ mod tests {
         schedule.want(&uid(3), 9);
         let order: Vec<_> = std::iter::from_fn(|| schedule.next()).map(|look| look.uid).collect();
         assert_eq!(order, [uid(3), uid(0), uid(1), uid(2)]);
+    }
+
+    #[test]
+    fn ended_containers_are_forgotten_in_work_by_the_number_of_containers() {
+        let pod = PodRef { uid: uid(1), namespace: Arc::from("ns"), name: Arc::from("web") };
+        let (mut schedule, mut found) = (Schedule::default(), RuntimePod::absent(pod));
+        for number in 0..20_000 {
+            let id = format!("c{number:05}");
+            schedule.ended(&uid(1), Arc::from(&*id));
+            let state = wire::ContainerState::ContainerExited as i32;
+            let status = wire::ContainerStatus { id, state, ..wire::ContainerStatus::default() };
+            found.containers.push(observe::container(&wire::Container::default(), &status));
+        }
+        schedule.ended(&uid(1), Arc::from("still running"));
+        let begun = tokio::time::Instant::now();
+        schedule.found_ended(&uid(1), &found);
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        schedule.want(&uid(1), 0);
+        let ended = schedule.next().map(|look| look.ended);
+        assert_eq!(ended, Some([Arc::from("still running")].into()));
     }
 
     proptest! {

@@ -120,17 +120,28 @@ impl<'a> PodView<'a> {
             .chain(self.regular().iter().map(|container| (ContainerKind::Regular, container)))
     }
 
-    /// Every container by its name. Made once for all questions of a step: a pod's author chooses how many containers there are.
-    pub fn by_name(self) -> ByName<'a> {
+    /// Every container with its name.
+    fn listed(self) -> impl Iterator<Item = (&'a str, Listed<'a>)> {
         let lasting =
             self.containers().map(|(kind, container)| (&container.name, kind, Entry::Lasting(container)));
         let ephemeral = self
             .ephemeral()
             .iter()
             .map(|ephemeral| (&ephemeral.name, ContainerKind::Ephemeral, Entry::Ephemeral(ephemeral)));
+        let all = lasting.chain(ephemeral).enumerate();
+        all.map(|(place, (name, kind, entry))| (name.as_str(), Listed { kind, place, entry }))
+    }
+
+    /// The container of this name: for a single question. A step that has several asks [`PodView::by_name`].
+    pub fn find(self, name: &str) -> Option<Listed<'a>> {
+        self.listed().find(|(listed, _)| *listed == name).map(|(_, listed)| listed)
+    }
+
+    /// Every container by its name. Made once for all questions of a step: a pod's author chooses how many containers there are.
+    pub fn by_name(self) -> ByName<'a> {
         let mut containers = BTreeMap::new();
-        for (place, (name, kind, entry)) in lasting.chain(ephemeral).enumerate() {
-            containers.entry(name.as_str()).or_insert(Listed { kind, place, entry });
+        for (name, listed) in self.listed() {
+            containers.entry(name).or_insert(listed);
         }
         ByName(containers)
     }

@@ -9,11 +9,14 @@ use std::time::Duration;
 use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
 use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_http::probes::FakeProber;
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, LocalObjectReference, SecretEnvSource};
 use messages::event_recorder::RecordEvent;
-use messages::facts::{Rejection, RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState};
+use messages::facts::{
+    DesiredPod, Rejection, RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState,
+};
 use messages::image_manager::{EnsureImage, PresentImage};
 use messages::node_status::ResendNode;
-use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices};
+use messages::object_cache::{GetConfigMap, GetRuntimeClass, GetSecret, GetServices, ObjectError};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
@@ -154,7 +157,18 @@ fn cgroup() -> Arc<PodCgroup> {
     Arc::new(PodCgroup { name: Arc::from("/kubepods/besteffort/pod0") })
 }
 
-/// Pleg's observation of the pod.
+/// The pod with so many containers in the place of its one.
+fn crowd(containers: usize) -> DesiredPod {
+    let mut crowd = (*pod(0)).clone();
+    let spec = Arc::make_mut(&mut crowd.pod).spec.as_mut().unwrap();
+    spec.image_pull_secrets = Some(vec![LocalObjectReference { name: "registry".to_owned() }]);
+    let web = spec.containers.remove(0);
+    let one = |number| Container { name: format!("web{number:02}"), ..web.clone() };
+    spec.containers = (0..containers).map(one).collect();
+    crowd
+}
+
+/// Pleg's observation of the pod, or of its crowd.
 fn look(runtime: &FakeRuntime, touched: &PodTouched) -> SeenPod {
     let pod = pod(0);
     let mut seen = runtime_pod(&pod.pod_ref, 0);
@@ -166,7 +180,9 @@ fn look(runtime: &FakeRuntime, touched: &PodTouched) -> SeenPod {
         ..sandbox.clone()
     });
     let sandboxes: Vec<_> = sandboxes.collect();
+    let web = &pod.pod.spec.as_ref().unwrap().containers[0];
     let containers = runtime.containers().into_iter().map(|found| {
+        let name = found.metadata.as_ref().map_or("", |metadata| metadata.name.as_str()).to_owned();
         let state = match found.state() {
             wire::ContainerState::ContainerCreated => ContainerState::Created,
             wire::ContainerState::ContainerRunning => ContainerState::Running,
@@ -175,15 +191,17 @@ fn look(runtime: &FakeRuntime, touched: &PodTouched) -> SeenPod {
         };
         messages::runtime::RuntimeContainer {
             id: Arc::from(found.id),
+            name: Arc::from(name.as_str()),
             sandbox_id: sandboxes.first().map_or(Arc::from(""), |sandbox| sandbox.id.clone()),
             attempt: found.metadata.map_or(0, |metadata| metadata.attempt),
             state,
-            hash: pod.pod.spec.as_ref().map(|spec| container_hash(&spec.containers[0])),
+            hash: Some(container_hash(&Container { name, ..web.clone() })),
             exit_code: found.exit_code,
             ..container.clone()
         }
     });
-    let containers = containers.collect();
+    let mut containers: Vec<_> = containers.collect();
+    containers.sort_by(|a, b| (&a.name, b.attempt).cmp(&(&b.name, a.attempt)));
     let state = Arc::new(RuntimePod { pod: pod.pod_ref.clone(), sandboxes, containers });
     SeenPod { state, touch: touched.token }
 }
@@ -389,6 +407,70 @@ fn volumes_that_are_not_ready_are_waited_for() {
         assert_eq!(started(stage), (0, 0));
         near.mount.answer(|_| Ok(mounted()));
         stage.until("the container to run", || runs(stage)).await;
+    });
+}
+
+#[test]
+fn asks_for_a_pods_images_share_what_they_carry_of_the_pod() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.images.fall_silent();
+        let actor = near.start(stage);
+        actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+        actor.address().tell(desired_of(&[Arc::new(crowd(20))])).unwrap();
+        stage.until("all images to be asked for", || near.images.count() == 20).await;
+        let (asks, first) = (near.images.heard(), near.images.heard().remove(0));
+        assert_eq!((first.annotations.len(), first.pull_secrets.len()), (2, 1));
+        assert!(asks.iter().all(|ask| Arc::ptr_eq(&ask.annotations, &first.annotations)));
+        assert!(asks.iter().all(|ask| Arc::ptr_eq(&ask.pull_secrets, &first.pull_secrets)));
+    });
+}
+
+#[test]
+fn of_a_pod_with_many_containers_few_calls_wait_where_others_do() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let (disk, pod) = (&stage.fakes.disk, pod(0).pod_ref.clone());
+        let logs = format!("/var/log/pods/{}_{}_{}", pod.namespace, pod.name, pod.uid);
+        disk.set_slow(Some(SECOND));
+        actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+        actor.address().tell(desired_of(&[Arc::new(crowd(20))])).unwrap();
+        stage.until("the first directories", || !disk.children(&logs).is_empty()).await;
+        stage.pass(SECOND / 10).await;
+        assert_eq!(disk.children(&logs).len(), 8);
+        stage.until("the sandbox", || started(stage).0 == 1).await;
+        assert_eq!(disk.children(&logs).len(), 20);
+        disk.set_slow(None);
+        stage.until("all containers to be started", || started(stage).1 == 20).await;
+        stage.pass(5 * SECOND).await;
+        disk.set_slow(Some(SECOND));
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.until("the first removals", || calls(stage, Rpc::RemoveContainer) > 0).await;
+        stage.pass(SECOND / 10).await;
+        assert_eq!(calls(stage, Rpc::RemoveContainer), 8);
+        stage.until("the end", || near.report() == Some((WorkerState::Terminated, true))).await;
+        assert_eq!((started(stage), calls(stage, Rpc::RemoveContainer)), ((1, 20), 20));
+    });
+}
+
+#[test]
+fn few_of_the_objects_that_a_container_names_are_asked_for_at_once() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let mut eager = crowd(1);
+        let spec = Arc::make_mut(&mut eager.pod).spec.as_mut().unwrap();
+        let secret = |number| SecretEnvSource { name: format!("secret{number}"), optional: None };
+        let source = |number| EnvFromSource { secret_ref: Some(secret(number)), ..EnvFromSource::default() };
+        spec.containers[0].env_from = Some((0..20).map(source).collect());
+        actor.address().tell(RuntimeObserved(runtime_well())).unwrap();
+        actor.address().tell(desired_of(&[Arc::new(eager)])).unwrap();
+        stage.until("secrets to be asked for", || near.secrets.count() > 0).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!(near.secrets.count(), 8);
+        near.secrets.answer(|_| Err(ObjectError { not_found: true, message: "it is not there".to_owned() }));
+        stage.until("all secrets to be asked for", || near.secrets.count() >= 20).await;
     });
 }
 

@@ -37,7 +37,29 @@ pub enum Lane {
 #[derive(Debug, Default)]
 struct Traffic {
     in_flight: usize,
+    /// In the order in which they became due.
     waiting: BTreeSet<(Duration, ProbeKey)>,
+    /// When each of them became due.
+    due: BTreeMap<ProbeKey, Duration>,
+}
+
+impl Traffic {
+    fn wait(&mut self, due: Duration, key: ProbeKey) {
+        self.due.insert(key.clone(), due);
+        self.waiting.insert((due, key));
+    }
+
+    fn forget(&mut self, key: &ProbeKey) {
+        if let Some((key, due)) = self.due.remove_entry(key) {
+            self.waiting.remove(&(due, key));
+        }
+    }
+
+    fn first(&mut self) -> Option<ProbeKey> {
+        let (_, key) = self.waiting.pop_first()?;
+        self.due.remove(&key);
+        Some(key)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,14 +99,14 @@ impl AllLanes {
     /// Queues a probe that is due.
     pub fn wait(&mut self, lane: Lane, due: Duration, key: ProbeKey) {
         self.forget(&key);
-        self.pods.entry(key.pod.clone()).or_default().of(lane).waiting.insert((due, key));
+        self.pods.entry(key.pod.clone()).or_default().of(lane).wait(due, key);
     }
 
     /// Removes a probe that is no longer due from the queue.
     pub fn forget(&mut self, key: &ProbeKey) {
         let Some(lanes) = self.pods.get_mut(&key.pod) else { return };
         for lane in [&mut lanes.network, &mut lanes.exec] {
-            lane.waiting.retain(|(_, waiting)| waiting != key);
+            lane.forget(key);
         }
         if lanes.is_empty() {
             self.pods.remove(&key.pod);
@@ -93,9 +115,9 @@ impl AllLanes {
 
     /// Whether a probe is due and waits.
     pub fn waits(&self, key: &ProbeKey) -> bool {
-        self.pods.get(&key.pod).is_some_and(|lanes| {
-            [&lanes.network, &lanes.exec].iter().any(|lane| lane.waiting.iter().any(|(_, one)| one == key))
-        })
+        self.pods
+            .get(&key.pod)
+            .is_some_and(|lanes| [&lanes.network, &lanes.exec].iter().any(|lane| lane.due.contains_key(key)))
     }
 
     /// The next probe of the pod that may begin. It counts as in flight until [`AllLanes::ended`].
@@ -108,7 +130,7 @@ impl AllLanes {
         for (lane, cap) in caps {
             let traffic = lanes.of(lane);
             if traffic.in_flight < cap.max(1)
-                && let Some((_, key)) = traffic.waiting.pop_first()
+                && let Some(key) = traffic.first()
             {
                 traffic.in_flight += 1;
                 self.in_flight += 1;
@@ -194,6 +216,23 @@ mod tests {
             lanes.wait(lane, Duration::from_secs(9), of("good", 1));
             assert_eq!(lanes.next(&PodUid::new("good")), Some((lane, of("good", 1))));
         }
+    }
+
+    #[test]
+    fn waiting_takes_work_by_the_number_of_probes() {
+        let keys: Vec<ProbeKey> =
+            (0..10_000).map(|number| ProbeKey { container: format!("c{number:05}"), ..key(0) }).collect();
+        let mut lanes = AllLanes::new(ProbeLimits::default());
+        let begun = tokio::time::Instant::now();
+        for due in [1, 2] {
+            keys.iter().for_each(|key| lanes.wait(Lane::Exec, Duration::from_secs(due), key.clone()));
+            assert!(keys.iter().all(|key| lanes.waits(key)));
+        }
+        assert_eq!(lanes.waiting(), keys.len());
+        keys.iter().for_each(|key| lanes.forget(key));
+        let took = begun.elapsed();
+        assert!(took.as_secs() < 5, "{took:?}");
+        assert_eq!((lanes.waiting(), keys.iter().any(|key| lanes.waits(key))), (0, false));
     }
 
     proptest! {

@@ -57,17 +57,6 @@ struct Answers {
     access_flights: ReviewsInFlight<NodeAccess, bool>,
 }
 
-/// The tenant that a user's questions count against: of a service account its namespace, since a tenant may have any
-/// number of accounts, else the user.
-fn tenant_of(user: &User) -> Arc<str> {
-    const ACCOUNT: &str = "system:serviceaccount:";
-    let namespace = user.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
-    namespace.map_or_else(
-        || Arc::from(user.name.as_str()),
-        |(namespace, _)| format!("{ACCOUNT}{namespace}").into(),
-    )
-}
-
 /// Reviews by the API server. Questions about unknown tokens do not hold up questions about known users. Peers take turns
 /// with questions about tokens, and users with those about access; and so are remembered answers shared: a user's
 /// attributes are part of the question, since an authorizer may look at them, so that each new token of an account is
@@ -119,7 +108,7 @@ impl ClusterReviews {
         let whose = status.authenticated.unwrap_or(false).then_some(status.user).flatten().map(user);
         match whose.clone() {
             Some(user) => {
-                let tenant = tenant_of(&user);
+                let tenant = user.tenant();
                 remember(&self.answers.tokens, key, user, &tenant, self.ttls.token);
             }
             None => remember(&self.answers.unknown, key, (), &peer, self.ttls.token.min(UNKNOWN_TTL)),
@@ -129,7 +118,7 @@ impl ClusterReviews {
 
     async fn review_access(self, access: NodeAccess) -> Result<bool, ReviewError> {
         let review = review_of(&access);
-        let tenant = tenant_of(&access.user);
+        let tenant = access.user.tenant();
         let accesses = self.accesses.on_behalf_of(&tenant);
         let answer = self.asked(Review::Access, || accesses.create(&review)).await;
         let status = answer?.status.unwrap_or_default();

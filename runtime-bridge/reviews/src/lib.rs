@@ -34,6 +34,20 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl User {
+    /// The tenant that the user's questions and connections count against: of a service account its namespace, since a tenant
+    /// may have any number of accounts, else the user.
+    #[must_use]
+    pub fn tenant(&self) -> Arc<str> {
+        const ACCOUNT: &str = "system:serviceaccount:";
+        let namespace = self.name.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'));
+        namespace.map_or_else(
+            || Arc::from(self.name.as_str()),
+            |(namespace, _)| format!("{ACCOUNT}{namespace}").into(),
+        )
+    }
+}
+
 /// The question whether a user may access a part of the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeAccess {

@@ -2,7 +2,8 @@
 //!
 //! A connection without an allowed request is a stranger's and never keeps another one out. A user and a peer each have
 //! a share of the places; connections beyond that share rank like strangers'. The API server is one user and one peer for all
-//! its callers: of a peer's connections those go first that are for the namespace with the most.
+//! its callers: of a peer's connections those go first that are for the namespace with the most. A few users within their shares
+//! keep no other out either.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -64,6 +65,8 @@ pub struct ConnectionTable<T> {
 struct PeerConnections {
     /// How many are beyond its and its users' shares.
     beyond: usize,
+    /// How many are strangers'.
+    strangers: usize,
     /// The oldest one of a stranger.
     stranger: Option<usize>,
     /// Those of known users, by the namespace that they are for.
@@ -85,9 +88,16 @@ impl PeerConnections {
 
     /// The connection to close.
     fn leaves(&self) -> Option<usize> {
-        let beyond = self.known.values().filter_map(|known| Some((known.count, known.beyond?)));
-        let of_most = || beyond.max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
-        self.stranger.or_else(|| of_most().map(|(_, oldest)| oldest))
+        let most = |of_pods: bool| {
+            let known = self.known.iter().filter(|(namespace, _)| namespace.is_some() || !of_pods);
+            let beyond = known.filter_map(|(_, known)| Some((known.count, known.beyond?)));
+            beyond.max_by_key(|(count, oldest)| (*count, Reverse(*oldest)))
+        };
+        // A newcomer from the API server is a stranger until its request is allowed, whichever pod it is for: it gives way to no
+        // tenant that has more connections than there are newcomers.
+        let crowded = most(true).filter(|(count, _)| *count > self.strangers);
+        let oldest = |(_, oldest)| oldest;
+        crowded.map(oldest).or(self.stranger).or_else(|| most(false).map(oldest))
     }
 }
 
@@ -112,12 +122,14 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Takes out the connection to close: of the peer with the most connections beyond its share, strangers before
-    /// known users, of these one for the namespace with the most, the oldest first. `None` if every connection is
-    /// within a share.
+    /// known users, of these one for the namespace with the most, the oldest first; a namespace with more connections than the
+    /// peer has strangers comes before them. If every connection is within a share and no place is left, the user with the
+    /// most loses the oldest one. `None` if there is room.
     pub fn send_away(&mut self) -> Option<T> {
         self.forget_the_gone();
         let share = (self.max / 2).max(1);
-        let mut by_user: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        // How many each user has, and the oldest one.
+        let mut by_user: BTreeMap<Arc<str>, (usize, usize)> = BTreeMap::new();
         let mut by_peer: BTreeMap<Peer, usize> = BTreeMap::new();
         let mut crowds: BTreeMap<Peer, PeerConnections> = BTreeMap::new();
         for (at, seat) in self.seats.iter().enumerate() {
@@ -125,10 +137,11 @@ impl<T> ConnectionTable<T> {
             let card = seat.card.upgrade();
             let Some((user, card)) = card.and_then(|card| Some((card.name.get().cloned()?, card))) else {
                 crowd.beyond += 1;
+                crowd.strangers += 1;
                 crowd.stranger.get_or_insert(at);
                 continue;
             };
-            let of_user = by_user.entry(user).or_default();
+            let (of_user, _) = by_user.entry(user).or_insert((0, at));
             let of_peer = by_peer.entry(seat.peer).or_default();
             *of_user += 1;
             *of_peer += 1;
@@ -141,8 +154,16 @@ impl<T> ConnectionTable<T> {
         }
         // Among crowds of one size, the one with the oldest connection.
         let crowds = crowds.into_values().filter_map(|crowd| Some((crowd.oldest()?, crowd)));
-        let (_, largest) = crowds.max_by_key(|(oldest, crowd)| (crowd.beyond, Reverse(*oldest)))?;
-        self.seats.remove(largest.leaves()?).map(|seat| seat.leave)
+        let largest = crowds.max_by_key(|(oldest, crowd)| (crowd.beyond, Reverse(*oldest)));
+        let leaves = match largest {
+            Some((_, crowd)) => crowd.leaves(),
+            None if self.seats.len() < self.max => None,
+            None => by_user
+                .into_values()
+                .max_by_key(|(count, oldest)| (*count, Reverse(*oldest)))
+                .map(|(_, oldest)| oldest),
+        };
+        self.seats.remove(leaves?).map(|seat| seat.leave)
     }
 }
 
@@ -225,6 +246,27 @@ mod tests {
         assert_eq!(seats.send_away(), Some(2));
         let _again = seats.come(peer("1.1.1.1"), 6);
         assert_eq!((seats.send_away(), seats.send_away()), (Some(6), Some(3)));
+    }
+
+    #[test]
+    fn a_tenant_with_many_streams_keeps_no_newcomer_out() {
+        let (mut seats, cards) = of(4, &[("1.1.1.1", Some("apiserver")); 8]);
+        cards.iter().for_each(|card| card.is_for(Some("crowd")));
+        // None of these has said yet what it is for when the next connection is closed.
+        let mut newcomers = Vec::new();
+        for n in 8..11 {
+            newcomers.push(seats.come(peer("1.1.1.1"), n));
+            assert_eq!(seats.send_away(), Some(n - 4), "the oldest of the crowd beyond the share");
+        }
+        assert_eq!((newcomers.len(), cards.len()), (3, 8));
+    }
+
+    #[test]
+    fn users_within_their_shares_leave_room_for_another() {
+        let two = [("1.1.1.1", Some("jane")), ("2.2.2.2", Some("joe"))];
+        let (mut seats, _cards) = of(2, &[two[0], two[1], two[0], two[1]]);
+        assert_eq!(seats.send_away(), Some(0), "of those with the most the one that came first");
+        assert_eq!(seats.send_away(), None, "there is room now");
     }
 
     #[test]

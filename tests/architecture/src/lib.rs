@@ -13,6 +13,7 @@ mod behaviours;
 mod circles;
 mod commands;
 mod effects;
+mod features;
 mod gate;
 mod headers;
 mod ports;

@@ -82,13 +82,14 @@ impl Access {
                 return Some(grouped(User { name, uid: String::new(), groups, extra }));
             }
             ClientCertificate::Refused(reason) => {
-                tracing::warn!(reason, "Unable to authenticate the request by its certificate");
+                // A stranger chooses how often: a louder line would push all others out of the journal.
+                tracing::debug!(reason, "Unable to authenticate the request by its certificate");
                 bad = true;
             }
             ClientCertificate::Absent => {}
         }
         if self.config.tokens && presented == PresentedCredentials::Malformed {
-            tracing::warn!(
+            tracing::debug!(
                 "Unable to authenticate the request: the token among its WebSocket protocols is none"
             );
             bad = true;
@@ -171,7 +172,7 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     }
     // Being named is not enough for the connection to count as known: many users are named and may do nothing here.
     if user.name != ANONYMOUS {
-        connection.place.card.known(&user.name);
+        connection.place.card.known(&user.tenant());
         connection.place.card.is_for(attributes::namespace(&path));
     }
     request.extensions_mut().insert(Caller(user));

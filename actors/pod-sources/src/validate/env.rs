@@ -1,7 +1,10 @@
 //! Validation of environment variables and of the sources of their values.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
+    EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec,
+    ResourceFieldSelector, Volume,
 };
 
 use super::field::{Errors, Path, items, text};
@@ -232,13 +235,16 @@ pub(super) fn files_from_empty_dirs(spec: &PodSpec, path: &Path, errors: &mut Er
     let regular = regular.map(|(index, container)| ("containers", index, items(&container.env)));
     let ephemeral = items(&spec.ephemeral_containers).iter().enumerate();
     let ephemeral = ephemeral.map(|(index, container)| ("ephemeralContainers", index, items(&container.env)));
+    // Of several volumes of one name the last one counts.
+    let volumes: BTreeMap<&str, &Volume> =
+        items(&spec.volumes).iter().map(|volume| (volume.name.as_str(), volume)).collect();
     for (list, index, env) in init.chain(regular).chain(ephemeral) {
         for (env_index, variable) in env.iter().enumerate() {
             let source = variable.value_from.as_ref().and_then(|source| source.file_key_ref.as_ref());
             let Some(name) = source.map(|source| source.volume_name.as_str()) else { continue };
             let path = path.child(list).index(index).child("env").index(env_index);
             let path = path.child("valueFrom").child("fileKeyRef").child("volumeName");
-            match items(&spec.volumes).iter().rev().find(|volume| volume.name == name) {
+            match volumes.get(name) {
                 None => errors.not_found(&path, name, ""),
                 Some(volume) if volume.empty_dir.is_none() => {
                     errors.invalid(&path, name, "referenced volume must be of type emptyDir");

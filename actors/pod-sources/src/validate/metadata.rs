@@ -1,6 +1,6 @@
 //! Validation of a pod's metadata, and of annotations that concern its spec.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, PodSpec, SeccompProfile, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -100,6 +100,7 @@ fn finalizers(finalizers: &[String], path: &Path, errors: &mut Errors) {
 
 /// Validates the annotations that have a meaning in Kubernetes.
 pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, errors: &mut Errors) {
+    let containers: BTreeSet<&str> = spec::containers(spec).map(|(name, ..)| name).collect();
     for (key, value) in meta.annotations.iter().flatten() {
         if key == CONFIG_MIRROR && text(&spec.node_name).is_empty() {
             let message = "must set spec.nodeName if mirror pod annotation is set";
@@ -119,7 +120,7 @@ pub(super) fn pod_annotations(meta: &ObjectMeta, spec: &PodSpec, path: &Path, er
             seccomp_annotation(value, &path.child(key), errors);
         }
         if let Some(container) = key.strip_prefix(APPARMOR_PREFIX) {
-            if !spec::containers(spec).any(|(name, ..)| name == container) {
+            if !containers.contains(container) {
                 errors.invalid(&path.key(key), container, "container not found");
             }
             if !matches!(value.as_str(), "" | PROFILE_RUNTIME_DEFAULT | PROFILE_UNCONFINED)

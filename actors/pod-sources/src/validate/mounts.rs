@@ -14,6 +14,8 @@ pub(super) fn mounts(
     errors: &mut Errors,
 ) {
     let devices = items(&container.volume_devices);
+    let names: BTreeSet<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+    let device_paths: BTreeSet<&str> = devices.iter().map(|device| device.device_path.as_str()).collect();
     let context = container.security_context.as_ref();
     let privileged = context.is_some_and(|context| context.privileged == Some(true));
     let mut points = BTreeSet::new();
@@ -28,10 +30,10 @@ pub(super) fn mounts(
         if !points.insert(mount.mount_path.as_str()) {
             errors.invalid(&point_path, &mount.mount_path, "must be unique");
         }
-        if devices.iter().any(|device| device.name == mount.name) {
+        if names.contains(mount.name.as_str()) {
             errors.invalid(&name_path, &mount.name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|device| device.device_path == mount.mount_path) {
+        if device_paths.contains(mount.mount_path.as_str()) {
             let message = "must not already exist as a path in volumeDevices";
             errors.invalid(&point_path, &mount.mount_path, message);
         }
@@ -84,6 +86,8 @@ pub(super) fn devices(
     errors: &mut Errors,
 ) {
     let mounts = items(&container.volume_mounts);
+    let names: BTreeSet<&str> = mounts.iter().map(|mount| mount.name.as_str()).collect();
+    let mount_paths: BTreeSet<&str> = mounts.iter().map(|mount| mount.mount_path.as_str()).collect();
     let (mut seen_names, mut seen_paths) = (BTreeSet::new(), BTreeSet::new());
     for (index, device) in items(&container.volume_devices).iter().enumerate() {
         let path = path.index(index);
@@ -108,10 +112,10 @@ pub(super) fn devices(
         } else if !seen_paths.insert(point) {
             errors.invalid(&point_path, point, "must be unique");
         }
-        if mounts.iter().any(|mount| mount.name == name) {
+        if names.contains(name) {
             errors.invalid(&name_path, name, "must not already exist in volumeMounts");
         }
-        if mounts.iter().any(|mount| mount.mount_path == point) {
+        if mount_paths.contains(point) {
             errors.invalid(&point_path, point, "must not already exist as a path in volumeMounts");
         }
     }

@@ -239,10 +239,12 @@ fn claim_names(claims: &[ResourceClaim], pod_claims: &BTreeSet<&str>, path: &Pat
         if !request.is_empty() {
             errors.all_invalid(&path.child("request"), request, names::dns_label(request));
         }
+        // The keys of a claim's parts follow each other.
         let part_is_named = |key: &String| key.split_once('/').is_some_and(|(whole, _)| whole == name);
+        let part = seen.range(format!("{name}/")..).next();
         let overlaps = seen.contains(name)
             || seen.contains(&key)
-            || (request.is_empty() && seen.iter().any(part_is_named));
+            || (request.is_empty() && part.is_some_and(part_is_named));
         if overlaps {
             errors.duplicate(&path, &key);
         }

@@ -238,6 +238,7 @@ fn match_label_keys(
             selected.insert(&expression.key);
         }
     }
+    let mismatching: BTreeSet<&String> = mismatching.iter().collect();
     for (index, key) in matching.iter().enumerate().filter(|(_, key)| mismatching.contains(key)) {
         errors.invalid(&path.index(index), key, "exists in both matchLabelKeys and mismatchLabelKeys");
     }
@@ -245,6 +246,11 @@ fn match_label_keys(
 
 fn spread_constraints(constraints: &[TopologySpreadConstraint], path: &Path, errors: &mut Errors) {
     let positive = "must be greater than zero";
+    let pair_of = |constraint: &TopologySpreadConstraint| {
+        (constraint.topology_key.clone(), constraint.when_unsatisfiable.clone())
+    };
+    let last: BTreeMap<_, _> =
+        constraints.iter().enumerate().map(|(index, constraint)| (pair_of(constraint), index)).collect();
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         if constraint.max_skew <= 0 {
@@ -255,10 +261,7 @@ fn spread_constraints(constraints: &[TopologySpreadConstraint], path: &Path, err
         }
         let action = constraint.when_unsatisfiable.as_str();
         errors.one_of(&path.child("whenUnsatisfiable"), action, &["DoNotSchedule", "ScheduleAnyway"]);
-        let same = |other: &TopologySpreadConstraint| {
-            other.topology_key == constraint.topology_key && other.when_unsatisfiable == action
-        };
-        if constraints[index + 1..].iter().any(same) {
+        if last.get(&pair_of(constraint)).is_some_and(|last| *last > index) {
             let pair = format!("{{{}, {action}}}", constraint.topology_key);
             errors.duplicate(&path.child("{topologyKey, whenUnsatisfiable}"), &pair);
         }

@@ -5,6 +5,7 @@ use super::*;
 use crate::decode::decode_pod;
 use crate::default::with_defaults;
 
+mod bounds;
 mod containers;
 mod policies;
 mod volumes;

@@ -31,9 +31,13 @@ pub fn variables(services: &[Arc<Service>], namespace: &str, links: bool) -> BTr
     let mut variables = BTreeMap::new();
     let mut budget = Budget::of_container();
     for (name, (service, ip)) in told {
-        let bytes = of_service(&variable(name), service, ip, &mut variables);
-        // The environment will be refused for its length: no more of it is made.
-        if budget.take(bytes).is_err() {
+        let mut set = |name: String, value: String| {
+            let taken = budget.take(name.len() + value.len());
+            variables.insert(name, value);
+            taken.ok()
+        };
+        // With the variable that did not fit, the environment will be refused for its length: no more of it is made.
+        if of_service(&variable(name), service, ip, &mut set).is_none() {
             break;
         }
     }
@@ -45,38 +49,38 @@ fn variable(name: &str) -> String {
     name.to_uppercase().replace('-', "_")
 }
 
-/// Adds a service's variables; returns their length.
-fn of_service(prefix: &str, service: &Service, ip: &str, variables: &mut BTreeMap<String, String>) -> usize {
-    let mut bytes = 0;
-    let mut set = |name: String, value: String| {
-        bytes += name.len() + value.len();
-        variables.insert(name, value);
-    };
-    set(format!("{prefix}_SERVICE_HOST"), ip.to_owned());
+/// Sets a service's variables, until one of them is not taken.
+fn of_service(
+    prefix: &str,
+    service: &Service,
+    ip: &str,
+    set: &mut impl FnMut(String, String) -> Option<()>,
+) -> Option<()> {
+    set(format!("{prefix}_SERVICE_HOST"), ip.to_owned())?;
     let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let bracketed = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
     for (index, port) in ports.iter().enumerate() {
         let number = port.port;
         if index == 0 {
-            set(format!("{prefix}_SERVICE_PORT"), number.to_string());
+            set(format!("{prefix}_SERVICE_PORT"), number.to_string())?;
         }
         if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-            set(format!("{prefix}_SERVICE_PORT_{}", variable(name)), number.to_string());
+            set(format!("{prefix}_SERVICE_PORT_{}", variable(name)), number.to_string())?;
         }
         let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty()).unwrap_or("TCP");
         let scheme = protocol.to_lowercase();
         let url = format!("{scheme}://{bracketed}:{number}");
         // The variable of Docker's links, which has the first port only.
         if index == 0 {
-            set(format!("{prefix}_PORT"), url.clone());
+            set(format!("{prefix}_PORT"), url.clone())?;
         }
         let of_port = format!("{prefix}_PORT_{number}_{}", protocol.to_uppercase());
-        set(format!("{of_port}_PROTO"), scheme);
-        set(format!("{of_port}_PORT"), number.to_string());
-        set(format!("{of_port}_ADDR"), ip.to_owned());
-        set(of_port, url);
+        set(format!("{of_port}_PROTO"), scheme)?;
+        set(format!("{of_port}_PORT"), number.to_string())?;
+        set(format!("{of_port}_ADDR"), ip.to_owned())?;
+        set(of_port, url)?;
     }
-    bytes
+    Some(())
 }
 
 #[cfg(test)]
@@ -116,6 +120,16 @@ mod tests {
                 "MY_DB_SERVICE_PORT_SQL=5432",
             ]
         );
+    }
+
+    #[test]
+    fn no_more_variables_are_made_than_an_environment_may_have() {
+        let ports: Vec<_> = (1..30_000).map(|port| serde_json::json!({ "port": port })).collect();
+        let made = shown(&[service("ns", &"x".repeat(63), "10.0.0.7", ports.into())], "ns", true);
+        let bytes: usize = made.iter().map(|one| one.len() - 1).sum();
+        let mut budget = Budget::of_container();
+        assert!(budget.take(bytes).is_err(), "the environment is refused");
+        assert!(budget.take(bytes - 200).is_ok(), "{bytes}");
     }
 
     #[test]

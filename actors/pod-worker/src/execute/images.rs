@@ -55,10 +55,30 @@ impl SandboxMade {
     }
 }
 
+/// What every ask for an image of a pod carries. A step makes it once for all of the pod's containers: it may be long, and
+/// there may be thousands of them.
+#[derive(Clone, Debug)]
+pub(crate) struct PullContext {
+    pull_secrets: Arc<[Arc<str>]>,
+    annotations: Arc<BTreeMap<String, String>>,
+}
+
+impl PullContext {
+    /// The pod's part of its asks. The API's validation lets secrets with empty names through; they are left out.
+    pub fn of(pod: &Pod) -> Self {
+        let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+        let named = named.map(|secret| secret.name.as_str()).filter(|name| !name.is_empty());
+        Self {
+            pull_secrets: named.map(Arc::from).collect(),
+            annotations: Arc::new(pod.metadata.annotations.clone().unwrap_or_default()),
+        }
+    }
+}
+
 /// Asks ImageManager for a container's image, once the sandbox's configuration is known.
 pub(crate) fn ask(
     exec: &Executor,
-    pod: &Pod,
+    context: &PullContext,
     kind: ContainerKind,
     container: &Container,
 ) -> BoxFuture<'static, ImageAnswer> {
@@ -74,8 +94,8 @@ pub(crate) fn ask(
         field_path: Arc::from(kind.field_path(&container.name)),
         image: Arc::from(image),
         policy,
-        pull_secrets: pull_secrets(pod),
-        annotations: Arc::new(pod.metadata.annotations.clone().unwrap_or_default()),
+        pull_secrets: context.pull_secrets.clone(),
+        annotations: context.annotations.clone(),
         sandbox_config: Arc::default(),
     };
     let (images, sandbox) = (exec.deps.images.clone(), exec.sandbox_made.clone());
@@ -85,12 +105,6 @@ pub(crate) fn ask(
         let _waits = pulls.begin();
         images.ask(EnsureImage { sandbox_config, ..question }, ANSWER_DEADLINE).await
     })
-}
-
-/// The pull secrets of the pod. The API's validation lets empty names through; they are left out.
-fn pull_secrets(pod: &Pod) -> Arc<[Arc<str>]> {
-    let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
-    named.map(|secret| secret.name.as_str()).filter(|name| !name.is_empty()).map(Arc::from).collect()
 }
 
 /// The asks for images that are under way, and the answers, by container name.
@@ -107,11 +121,17 @@ impl Images {
     }
 
     /// Asks for a container's image, unless its answer is there.
-    pub fn want(&mut self, exec: &Executor, pod: &Pod, kind: ContainerKind, container: &Container) {
+    pub fn want(
+        &mut self,
+        exec: &Executor,
+        context: &PullContext,
+        kind: ContainerKind,
+        container: &Container,
+    ) {
         if self.had.contains_key(&container.name) {
             return;
         }
-        let (name, answer) = (container.name.clone(), ask(exec, pod, kind, container));
+        let (name, answer) = (container.name.clone(), ask(exec, context, kind, container));
         self.asked.push(Box::pin(async move { (name, answer.await) }));
     }
 

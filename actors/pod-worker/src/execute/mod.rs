@@ -14,10 +14,11 @@ mod sandbox;
 mod start;
 mod sync;
 
+use futures::stream::{self, Stream, StreamExt};
 use messages::PodRef;
 
 pub(crate) use self::hook::{PreStop, PreStops, run as run_hook};
-pub(crate) use self::images::{ImageAnswer, SandboxMade, ask as ask_image, step as image_step};
+pub(crate) use self::images::{ImageAnswer, PullContext, SandboxMade, ask as ask_image, step as image_step};
 pub(crate) use self::kill::{StopOutcome, stop_all};
 pub(crate) use self::progress::Progress;
 use self::progress::StepGuard;
@@ -27,6 +28,15 @@ pub(crate) use self::sync::{Floors, StartFailure, SyncOutcome, SyncTask};
 use crate::deps::PodWorkerDeps;
 use crate::pull_time::PullTime;
 use crate::texts::Text;
+
+/// How many calls of one pod wait at once in a lane or a mailbox that pods share: a pod has as many containers, and these name
+/// as many objects, as its author likes.
+const AT_ONCE: usize = 8;
+
+/// Does a pod's work part by part, a few at once; the results come in the order of the work.
+fn few_at_once<F: Future>(work: Vec<F>) -> impl Stream<Item = F::Output> {
+    stream::iter(work).buffered(AT_ONCE)
+}
 
 /// The means that every task of one pod needs.
 #[derive(Clone)]

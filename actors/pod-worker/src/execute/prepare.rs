@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use bridge_cri::wire::StatusRequest;
 use bridge_io::compute::computed;
-use futures::future::{join, join_all};
+use futures::StreamExt;
+use futures::future::join;
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::{Source, WaitingReason};
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
 
+use super::few_at_once;
 use super::sandbox::SandboxContext;
 use super::sync::{StartFailure, SyncTask};
 use crate::container_config::{sub_paths, wants_recursive_read_only};
@@ -138,12 +140,10 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
         let answer = exec.deps.config_maps.ask(ask, OBJECT_DEADLINE).await;
         (name, answer.unwrap_or_else(|error| Err(lost(error))))
     });
-    let (secrets, config_maps) = join(join_all(secrets), join_all(config_maps)).await;
-    Ok(EnvObjects {
-        secrets: secrets.into_iter().collect(),
-        config_maps: config_maps.into_iter().collect(),
-        services,
-    })
+    let secrets = few_at_once(secrets.collect()).collect::<BTreeMap<_, _>>();
+    let config_maps = few_at_once(config_maps.collect()).collect::<BTreeMap<_, _>>();
+    let (secrets, config_maps) = join(secrets, config_maps).await;
+    Ok(EnvObjects { secrets, config_maps, services })
 }
 
 /// The files of the container's variables, each read and parsed once.

@@ -8,7 +8,7 @@ use messages::resource_manager::RemovePodCgroup;
 use messages::runtime::{RuntimeContainer, RuntimePod};
 use messages::volume_manager::UnmountVolumes;
 
-use super::Executor;
+use super::{AT_ONCE, Executor};
 use crate::step::Release;
 
 /// Longest wait for a pod's volumes to be unmounted; after it the release is tried again.
@@ -73,9 +73,10 @@ async fn remove_from_runtime(exec: &Executor, held: &RuntimePod, keeps_logs: boo
             }
         }
     };
-    let containers = held.containers.iter().map(remove);
-    for removed in join_all(containers).await {
-        removed?;
+    for few in held.containers.chunks(AT_ONCE) {
+        for removed in join_all(few.iter().map(remove)).await {
+            removed?;
+        }
     }
     for sandbox in &held.sandboxes {
         remove_sandbox(exec, &sandbox.id).await?;

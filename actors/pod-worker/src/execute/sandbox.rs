@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use bridge_cri::wire::{DnsConfig, PodSandboxConfig, PodSandboxStatusRequest};
 use bridge_cri::{EnsureError, Ensured};
-use futures::future::{join, try_join, try_join_all};
+use futures::future::{join, try_join};
+use futures::stream::TryStreamExt;
 use messages::object_cache::GetRuntimeClass;
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
 use messages::volume_manager::{MountVolumes, MountedVolumes, VolumeError, VolumesNotReady};
 
-use super::images::Images;
+use super::few_at_once;
+use super::images::{Images, PullContext};
 use super::kill::stop_sandbox;
 use super::release::{CGROUP_DEADLINE, remove_sandbox};
 use super::sync::{SyncOutcome, SyncTask};
@@ -62,10 +64,10 @@ pub(super) async fn sandbox_context(
     let volumes = volumes?;
     let (parts, attempts) = beside?;
     let config = config(task, parts)?;
-    let named = PodView::of(&task.desired.pod).by_name();
+    let (named, context) = (PodView::of(&task.desired.pod).by_name(), PullContext::of(&task.desired.pod));
     for start in &task.plan.start {
         if let Some((kind, container)) = named.find(&start.name) {
-            images.want(&task.exec, &task.desired.pod, kind, &container);
+            images.want(&task.exec, &context, kind, &container);
         }
     }
     let made = async {
@@ -230,7 +232,7 @@ async fn attempts(task: &SyncTask) -> Result<BTreeMap<String, u32>, String> {
         let floor = task.floors.containers.get(&start.name).copied().unwrap_or(0);
         Ok::<_, String>((start.name.clone(), attempt.max(floor)))
     });
-    Ok(try_join_all(starts).await?.into_iter().collect())
+    few_at_once(starts.collect()).try_collect().await
 }
 
 /// The ready sandbox, or a new one: its ID, its configuration and the runtime's handler that made it.

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
 use bridge_cri::{EnsureError, Ensured};
-use futures::future::{BoxFuture, join_all};
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Container;
 use messages::facts::WaitingReason;
 use messages::image_manager::PresentImage;
 use pod_rules::reasons::ERR_IMAGE_PULL;
 
+use super::few_at_once;
 use super::images::{Images, step as image_step};
 use super::prepare::prepare;
 use super::release::remove_container;
@@ -58,7 +60,7 @@ pub(super) async fn start_all(
             Done::NotStarted => {}
         }
     }
-    join_all(links).await;
+    few_at_once(links).collect::<()>().await;
 }
 
 enum Done {

@@ -155,7 +155,8 @@ impl PodPlan {
 
     /// The instances that the plan kills to start another one of the same container, by the container's name.
     pub fn replaced(&self) -> BTreeMap<String, Arc<str>> {
-        let comes_back = |kill: &&KillContainer| self.start.iter().any(|start| start.name == kill.name);
+        let starts: BTreeSet<&str> = self.start.iter().map(|start| &*start.name).collect();
+        let comes_back = |kill: &&KillContainer| starts.contains(&*kill.name);
         self.kill.iter().filter(comes_back).map(|kill| (kill.name.clone(), kill.id.clone())).collect()
     }
 

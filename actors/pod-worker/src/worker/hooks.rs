@@ -14,7 +14,7 @@
 //! does with each try to stop a container and after a restart: Kubernetes promises that a hook runs at least once. Waiting
 //! for the rest of the grace period instead would wait for nothing, and stop a container that has not been prepared for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,10 +102,10 @@ impl PodWorker {
         self.deps.metrics.started_containers_errors.with_label_values(&labels).inc();
         self.known.hook_failed.insert(hook.container.clone(), hook.container_id.clone());
         let Some(desired) = self.desired.clone() else { return };
-        if let Some((_, container)) = PodView::of(&desired.pod).by_name().find(&hook.container) {
+        if let Some(listed) = PodView::of(&desired.pod).find(&hook.container) {
             let waiting = WaitingReason { reason: texts::POST_START_HOOK_ERROR.to_owned(), message: error };
             // Its restart delay is that of any container that exits.
-            self.remember(&container, StartFailure { waiting, retry_after: Some(Duration::ZERO) });
+            self.remember(&listed.container(), StartFailure { waiting, retry_after: Some(Duration::ZERO) });
         }
     }
 
@@ -145,7 +145,9 @@ impl PodWorker {
     /// Ends the postStart hooks of containers that have exited, by the newest observation.
     pub(super) fn see_hooks(&mut self, ctx: &mut Ctx<Self>) {
         let Some(runtime) = self.observed.clone() else { return };
-        let state = |id: &Arc<str>| runtime.containers.iter().find(|c| c.id == *id).map(|c| c.state);
+        let states: BTreeMap<&str, ContainerState> =
+            runtime.containers.iter().map(|container| (&*container.id, container.state)).collect();
+        let state = |id: &Arc<str>| states.get(&**id).copied();
         let fresh = self.awaited.is_none();
         let over = |id: &Arc<str>| match state(id) {
             Some(state) => state == ContainerState::Exited,

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::PodWorker;
 use crate::execute::{
-    ImageAnswer, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure, image_step,
+    ImageAnswer, PullContext, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure, image_step,
 };
 use crate::hash::container_hash;
 use crate::plan::{Failure, PodPlan};
 use crate::retry::{self, jittered, later};
-use crate::spec::{ContainerKind, PodView};
+use crate::spec::{ContainerKind, Listed, PodView};
 use crate::step::Release;
 use crate::texts;
 
@@ -72,9 +72,12 @@ impl PodWorker {
         if let Some(problem) = &self.problem {
             tracing::warn!(problem, pod = %self.uid, "Sync failed");
         }
-        for (kind, name) in outcome.image_waits {
-            if let Some((_, container)) = named.find(&name) {
-                self.wait_for_image(kind, &container, ctx);
+        if !outcome.image_waits.is_empty() {
+            let context = PullContext::of(&desired.pod);
+            for (kind, name) in outcome.image_waits {
+                if let Some((_, container)) = named.find(&name) {
+                    self.wait_for_image(kind, &container, &context, ctx);
+                }
             }
         }
         for hook in outcome.hooks {
@@ -167,10 +170,16 @@ impl PodWorker {
     }
 
     /// Waits for an image that takes long, apart from the worker's task.
-    fn wait_for_image(&mut self, kind: ContainerKind, container: &Container, ctx: &mut Ctx<Self>) {
-        let (Some(desired), Some(exec)) = (&self.desired, self.executor()) else { return };
+    fn wait_for_image(
+        &mut self,
+        kind: ContainerKind,
+        container: &Container,
+        context: &PullContext,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let Some(exec) = self.executor() else { return };
         let step = self.progress.begin(image_step(container));
-        let question = ask_image(&exec, &desired.pod, kind, container);
+        let question = ask_image(&exec, context, kind, container);
         let work = async move {
             let _step = step;
             question.await
@@ -196,10 +205,8 @@ impl PodWorker {
 
     fn image_answered(&mut self, kind: ContainerKind, name: &str, hash: u64, answer: ImageAnswer) {
         let Some(desired) = self.desired.clone() else { return };
-        let current = PodView::of(&desired.pod).by_name().find(name);
-        let Some((_, container)) = current.filter(|(_, container)| container_hash(container) == hash) else {
-            return;
-        };
+        let current = PodView::of(&desired.pod).find(name).map(Listed::container);
+        let Some(container) = current.filter(|container| container_hash(container) == hash) else { return };
         match answer {
             Ok(Ok(image)) => {
                 self.images.insert(name.to_owned(), image);

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use bridge_io::Io;
 
 /// The most bytes of one read.
-const BLOCK_BYTES: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 16 * 1024;
 /// The file is checked at this interval even if no change is reported.
 const LOOK: Duration = Duration::from_secs(1);
 /// A log that is being rotated is missing for a moment: the pauses, in milliseconds, before it is opened again.

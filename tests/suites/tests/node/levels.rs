@@ -49,6 +49,17 @@ fn status(api: &FakeApi, name: &str) -> PodStatus {
     api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
 }
 
+fn node_uid(api: &FakeApi) -> Option<String> {
+    api.get::<Node>(None, "node").and_then(|node| node.metadata.uid)
+}
+
+/// Deletes the Node, and waits for the one that is made in its place.
+async fn another_node(api: &FakeApi) {
+    let first = node_uid(api);
+    api.delete::<Node>(None, "node", None);
+    within(20, "another Node", || node_uid(api).is_some_and(|uid| Some(uid) != first)).await;
+}
+
 fn is_short_of_memory(api: &FakeApi) -> bool {
     let conditions = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
     conditions.iter().flatten().any(|one| one.type_ == "MemoryPressure" && one.status == "True")
@@ -114,21 +125,18 @@ fn the_nodes_addresses_may_be_lost_at_statusmanager() {
 
 #[test]
 fn the_node_may_be_lost_at_any_observer() {
-    for (actor, lost) in [("Lease", 3), ("VolumeManager", 3)] {
+    for actor in ["Lease", "VolumeManager"] {
         sandbox(Policy::default(), async |sandbox| {
             let (node, _world, api) = started(sandbox, 443).await;
-            let uid = || api.get::<Node>(None, "node").and_then(|node| node.metadata.uid);
-            let first = uid();
             // That there is none, and the new one.
-            inject(&node, actor, Fault::Drop { message: "NodeObserved".to_owned(), count: lost });
-            api.delete::<Node>(None, "node", None);
-            within(20, "another Node", || uid().is_some_and(|uid| Some(uid) != first)).await;
+            inject(&node, actor, Fault::Drop { message: "NodeObserved".to_owned(), count: 3 });
+            another_node(&api).await;
             let owner = || {
                 let lease = api.get::<Lease>(Some("kube-node-lease"), "node");
                 lease.and_then(|lease| Some(lease.metadata.owner_references?.first()?.uid.clone()))
             };
             let is_known = || match actor {
-                "Lease" => owner() == uid(),
+                "Lease" => owner() == node_uid(&api),
                 _ => node_ready(&api).is_some_and(|ready| ready.status == "True"),
             };
             within(3 * WITHIN_S, &format!("the Node to be known to {actor}"), is_known).await;
@@ -143,10 +151,7 @@ fn the_csi_drivers_may_be_lost_at_nodestatus() {
         sandbox(Policy::default(), async |sandbox| {
             sandbox.expect_crashes();
             let (node, _world, api) = started(sandbox, 444).await;
-            let uid = || api.get::<Node>(None, "node").and_then(|node| node.metadata.uid);
-            let first = uid();
-            api.delete::<Node>(None, "node", None);
-            within(20, "another Node", || uid().is_some_and(|uid| Some(uid) != first)).await;
+            another_node(&api).await;
             inject(&node, "NodeStatus", fault.clone());
             let is_ready = || node_ready(&api).is_some_and(|ready| ready.status == "True");
             within(2 * WITHIN_S, "a Node that is ready", is_ready).await;

@@ -199,3 +199,32 @@ proptest! {
         prop_assert!(waits != (starts(&plan) == ["a#2"]), "{plan:?}");
     }
 }
+
+#[test]
+fn what_comes_back_is_found_in_work_by_the_number_of_containers() {
+    let names = || (0..30_000).map(|number| format!("a{number:05}"));
+    let kill = |name: String| KillContainer {
+        id: Arc::from(format!("{name}-0")),
+        name,
+        kind: ContainerKind::Regular,
+        message: String::new(),
+        reason: KillReason::Other,
+    };
+    let start = |name: String| StartContainer {
+        index: 0,
+        kind: ContainerKind::Regular,
+        name,
+        attempt: Some(1),
+        why: StartReason::Killed,
+    };
+    let plan = PodPlan {
+        kill: names().map(kill).collect(),
+        start: names().skip(1).map(start).collect(),
+        ..PodPlan::default()
+    };
+    let begun = tokio::time::Instant::now();
+    let replaced = plan.replaced();
+    let took = begun.elapsed();
+    assert!(took.as_secs() < 5, "{took:?}");
+    assert_eq!((replaced.len(), replaced.contains_key("a00000")), (29_999, false));
+}
