@@ -2,6 +2,7 @@
 //! pull, and answers each asker with the outcome.
 
 mod access;
+mod reading;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -22,9 +23,9 @@ use supervision::{
 };
 use tokio::time::Instant;
 
+use self::reading::Reading;
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::credentials::{self, Credential};
-use crate::execute::secrets::{self, SecretsRead};
 use crate::execute::{self, PullEnded, Pulled};
 use crate::metrics::ImageMetrics;
 use crate::policy::{self, Action, Event, FailedAsk};
@@ -134,6 +135,7 @@ pub struct ImageManager {
     intents: Intents,
     /// The asks that came before the records of earlier processes were read; `None` once they are read.
     early: Option<Vec<(ImageAsker, String)>>,
+    reading: Reading,
 }
 
 impl ImageManager {
@@ -143,6 +145,7 @@ impl ImageManager {
         Self {
             intents: Intents::default(),
             early: Some(Vec::new()),
+            reading: Reading::default(),
             deps,
             origin: Instant::now(),
             throttle: Throttle::new(settings.throttle, Duration::ZERO),
@@ -187,16 +190,6 @@ impl ImageManager {
     fn refuse(&self, asker: ImageAsker, failed: FailedAsk) {
         self.record(&asker.ask, failed.event);
         asker.reply.send(Err(failed.error));
-    }
-
-    /// The asker's secrets have been read: records an event for those that are missing, then looks for the
-    /// image.
-    fn secrets_read(&mut self, mut asker: ImageAsker, image: String, read: SecretsRead, ctx: &mut Ctx<Self>) {
-        if !read.missing.is_empty() {
-            self.record_about_pod(&asker.ask, policy::secrets_missing(&read.missing));
-        }
-        asker.credentials = read.credentials;
-        self.look(asker, image, ctx);
     }
 
     fn look(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
@@ -465,16 +458,7 @@ impl actix::Handler<EnsureImage> for ImageManager {
                 self.refuse(asker, failed);
             }
             Ok(image) if asker.ask.pull_secrets.is_empty() => self.look(asker, image, ctx),
-            Ok(image) => {
-                let EnsureImage { pod, pull_secrets, .. } = &asker.ask;
-                let (uid, names) = (pod.uid.clone(), pull_secrets.clone());
-                let repository = image::parse(&image).map(|name| name.repository).unwrap_or_default();
-                let (secrets, compute) = (self.deps.secrets.clone(), self.deps.compute.clone());
-                let read = secrets::read(secrets, compute, pod.clone(), names, repository);
-                ctx.effect("read secrets", Some(uid), read, move |actor, read, ctx| {
-                    actor.secrets_read(asker, image, read, ctx);
-                });
-            }
+            Ok(image) => self.read_secrets(asker, image, ctx),
         }
         later
     }

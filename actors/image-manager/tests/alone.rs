@@ -140,6 +140,23 @@ fn deleted_images_are_counted() {
 }
 
 #[test]
+fn the_secrets_of_a_pod_are_read_once_for_all_its_containers() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.secrets.answer(|_| Ok(Arc::default()));
+        let actor = near.start(stage);
+        let askers: Vec<_> = (0..300).map(|_| asked(&actor, ask(IMAGE, &["key", "other"]))).collect();
+        for asker in askers {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        let reads = near.secrets.take().len();
+        assert!(reads < 20, "asks that come meanwhile share a read: {reads}");
+        asked(&actor, ask(IMAGE, &["key", "third"])).await.unwrap().unwrap().unwrap();
+        assert_eq!(near.secrets.heard().len(), 2, "they are read anew for an ask that comes later");
+    });
+}
+
+#[test]
 fn secrets_that_object_cache_does_not_give_are_told_of_and_done_without() {
     alone(async |stage| {
         let near = Neighbours::new();

@@ -104,12 +104,8 @@ impl Attachments {
             in_use: status.volumes_in_use.iter().flatten().cloned().collect(),
             attached: status.volumes_attached.iter().flatten().map(|volume| volume.name.clone()).collect(),
         });
-        self.told.send_if_modified(|before| {
-            let differs = *before != told;
-            *before = told;
-            differs
-        });
-        self.node.send_replace(node);
+        replace(&self.told, told);
+        replace(&self.node, node);
     }
 
     /// The Node, which may have to be awaited after a start; `None` if there is none by the end of the time.
@@ -147,6 +143,15 @@ impl Attachments {
             Err("Volume has not been added to the list of VolumesInUse in the node's volume status")
         }
     }
+}
+
+/// A sender's value, whose receivers wake only when it differs.
+fn replace<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|before| {
+        let differs = *before != value;
+        *before = value;
+        differs
+    });
 }
 
 #[cfg(test)]

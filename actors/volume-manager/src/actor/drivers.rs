@@ -221,13 +221,15 @@ impl actix::Handler<NodeObserved> for VolumeManager {
     type Result = ();
 
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
+        // Attachments outlive an incarnation, which begins with no Node: that there is none may be news for them alone.
+        self.deps.backends.attachments.learn(node.clone());
         if self.csi.node != node {
-            self.deps.backends.attachments.learn(node.clone());
             self.csi.node = node;
             self.introduce_again(ctx);
         }
-        // A new incarnation of NodeStatus has heard of no driver.
+        // A new incarnation of NodeStatus has heard of no driver and of no volume.
         self.tell_drivers(ctx);
         self.told_drivers.asked(node_status::RECEIVER, ctx);
+        self.told_volumes.asked(node_status::RECEIVER, ctx);
     }
 }

@@ -215,7 +215,12 @@ fn killed_early(environment: &Arc<Environment>) {
         file.sandbox(pod.uid());
         assert_eq!(file.running(pod.uid()).len(), 1);
         // A container that was created and not started is created anew, as upstream does; a runtime may end one whose
-        // caller went away during its start. Both count as restarts, and no instance runs uncounted.
+        // caller went away during its start. Both count as restarts, and no instance runs uncounted. What runs may be a
+        // moment before its first line.
+        eventually("the container that runs has begun", SOON, || {
+            let order = file.written("order");
+            if order.iter().any(|line| line == "main") { Ok(()) } else { Err(format!("{order:?}")) }
+        });
         let order = file.written("order");
         assert_eq!(order.first().map(String::as_str), Some("setup"));
         for name in ["setup", "main"] {
