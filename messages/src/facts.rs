@@ -290,6 +290,9 @@ pub struct WorkerReport {
     pub failed: Option<Rejection>,
     /// The pod ends because it was deleted or removed, not because its containers finished.
     pub deleted: bool,
+    /// The newest time that the worker knows of at which the pod's manifest was removed and made anew
+    /// ([`DesiredPod::made_anew`]): the end of an earlier worker, which knows an older one, is not this one's.
+    pub made_anew: Option<Generation>,
     /// How long the worker has waited for images so far, in milliseconds, rounded to tenths of a second.
     pub pulled_ms: u64,
     /// The step that is being waited for, for people (row 30.2), e.g. `StopContainer web (12s)`.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use crate::facts::{
     DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
 };
+use crate::pod_set::Generation;
 use crate::supervision::PodQuarantined;
 use crate::{PodUid, delivery, receives};
 
@@ -24,6 +25,8 @@ delivery!(MirrorPods => (): Command, LatestPerKey);
 pub struct GetPodStatus {
     /// The pod's UID.
     pub uid: PodUid,
+    /// When the pod was made anew, as far as the asker knows: it does not ask for what was before.
+    pub made_anew: Option<Generation>,
 }
 delivery!(GetPodStatus => Option<Arc<PodStatus>>: Query, Wait, pod = |m| Some(&m.uid));
 

@@ -205,7 +205,7 @@ impl Containers {
             let text = format!("container {container:?} not found in pod {pod:?}");
             return Err(plain(StatusCode::NOT_FOUND, text));
         }
-        let asked = GetPodStatus { uid: desired.pod_ref.uid.clone() };
+        let asked = GetPodStatus { uid: desired.pod_ref.uid.clone(), made_anew: None };
         let status = self.status.ask(asked, ASK_DEADLINE).await;
         let status = status.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
         // Until StatusManager has computed a status, the one that came with the pod from its source is used.

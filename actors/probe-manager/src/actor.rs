@@ -11,8 +11,8 @@ use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, SeenPod, Verdicts,
-    WorkerReport, WorkerReported, WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeKind, ProbeVerdict, SeenPod,
+    Verdicts, WorkerReport, WorkerReported, WorkerState,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::ResendObserved;
@@ -262,6 +262,7 @@ impl ProbeManager {
         self.forget_verdicts(uid);
         self.wake(ctx);
         ctx.cancel_timer(&Timer::Save(uid.clone()));
+        ctx.cancel_timer(&Timer::Changed(uid.clone()));
         self.forget_checkpoint(uid, ctx);
     }
 
@@ -318,16 +319,20 @@ impl ProbeManager {
     fn reschedule(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         self.give_up(uid, ctx);
         let Some(probes) = self.pods.get(uid) else { return };
-        let now = self.origin.elapsed();
         for name in probes.names() {
-            let key = key_of(uid, &name);
-            match probes.due(&name) {
-                Ok(_) if self.lanes.waits(&key) => {}
-                Ok(due) => ctx.set_timer(Timer::Due(key), due.saturating_sub(now)),
-                Err(_) => {
-                    self.lanes.forget(&key);
-                    ctx.cancel_timer(&Timer::Due(key));
-                }
+            self.reschedule_one(uid, &name, ctx);
+        }
+    }
+
+    fn reschedule_one(&mut self, uid: &PodUid, name: &ProbeName, ctx: &mut Ctx<Self>) {
+        let Some(probes) = self.pods.get(uid) else { return };
+        let key = key_of(uid, name);
+        match probes.due(name) {
+            Ok(_) if self.lanes.waits(&key) => {}
+            Ok(due) => ctx.set_timer(Timer::Due(key), due.saturating_sub(self.origin.elapsed())),
+            Err(_) => {
+                self.lanes.forget(&key);
+                ctx.cancel_timer(&Timer::Due(key));
             }
         }
     }
@@ -428,9 +433,12 @@ impl ProbeManager {
             self.record(pod, run, texts::event(name.1, answer));
         }
         if heard == RunChange::Changed {
-            self.publish(uid, ctx);
+            self.changed(uid, ctx);
         }
-        self.settled(uid, ctx);
+        // What the pod's other containers are due is as before.
+        for kind in [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness] {
+            self.reschedule_one(uid, &(name.0.clone(), kind), ctx);
+        }
     }
 
     fn record(&self, pod: PodRef, run: &ProbeRun, event: Option<texts::Event>) {
@@ -499,6 +507,7 @@ impl Subsystem for ProbeManager {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Save(uid) => self.save(&uid, ctx),
+            Timer::Changed(uid) => self.changed(&uid, ctx),
             Timer::Tell => self.tell_due(ctx),
             Timer::Due(key) => {
                 let name = (key.container.clone(), key.kind);

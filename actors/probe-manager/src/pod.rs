@@ -22,6 +22,9 @@ const TIMEOUT_S: i32 = 1;
 const SUCCESSES: i32 = 1;
 const FAILURES: i32 = 3;
 
+/// How long a pod's changed verdicts rest for each of its containers after some were told: what they cost grows with their number.
+const REST: Duration = Duration::from_millis(1);
+
 /// The moment at which a fact or an answer arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
@@ -95,6 +98,8 @@ pub struct PodProbes {
     pod_ips: Vec<Arc<str>>,
     restored: SavedPod,
     containers: BTreeMap<String, ContainerProbes>,
+    /// Changes of the verdicts are not told before this moment.
+    rests_until: Duration,
 }
 
 #[derive(Debug)]
@@ -251,6 +256,7 @@ impl PodProbes {
             pod_ips: Vec::new(),
             restored,
             containers: BTreeMap::new(),
+            rests_until: Duration::ZERO,
         };
         probes.set_desired(desired);
         probes
@@ -473,6 +479,16 @@ impl PodProbes {
             Some((name.clone(), container.instance.as_ref()?.verdict.clone()))
         };
         self.containers.iter().filter_map(of).collect()
+    }
+
+    /// A verdict has changed: how long that is not told yet, or `None` if it is told now, and a rest begins.
+    pub fn rests(&mut self, now: Duration) -> Option<Duration> {
+        let rest = self.rests_until.checked_sub(now).filter(|rest| !rest.is_zero());
+        if rest.is_none() {
+            let containers = u32::try_from(self.containers.len()).unwrap_or(u32::MAX);
+            self.rests_until = now + REST.saturating_mul(containers);
+        }
+        rest
     }
 
     /// The part of the verdicts that a later incarnation needs.

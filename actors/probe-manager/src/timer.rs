@@ -21,6 +21,8 @@ pub enum Timer {
     Due(ProbeKey),
     /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
+    /// Tell and write down this pod's verdicts, which have changed.
+    Changed(PodUid),
     /// Tell followers what they are owed of the verdicts, or a digest of them.
     Tell,
 }
@@ -30,7 +32,7 @@ impl Timer {
     pub fn pod(&self) -> Option<&PodUid> {
         match self {
             Self::Due(key) => Some(&key.pod),
-            Self::Save(pod) => Some(pod),
+            Self::Save(pod) | Self::Changed(pod) => Some(pod),
             Self::Tell => None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_http::probes::{FakeAnswer, FakeProber};
 use bridge_io::clock::Clock;
-use k8s_openapi::api::core::v1::NodeAddress;
+use k8s_openapi::api::core::v1::{Container, NodeAddress};
 use messages::event_recorder::RecordEvent;
 use messages::facts::{NodeAddressesObserved, ProbeVerdict, Verdicts, WorkerState};
 use messages::node_status::ResendNode;
@@ -14,9 +14,10 @@ use messages::pleg::ResendObserved;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
+use messages::runtime::RuntimeContainer;
 use pod_set::Followed;
 use probe_manager::{Backends, ProbeLimits, ProbeManager, ProbeManagerDeps, ProbeMetrics};
-use stage::{Neighbour, Stage, alone, desired, desired_of, observed, pod, reported};
+use stage::{Neighbour, Stage, alone, desired, desired_of, observed, pod, reported, seen, told};
 use supervision::Supervised;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -211,6 +212,45 @@ fn a_server_that_fails_is_told_of_after_its_threshold() {
         assert_eq!(near.probes() - probes, 3, "the third failure counts");
         let reasons: Vec<_> = near.events.heard().iter().map(|event| event.reason.to_string()).collect();
         assert_eq!(reasons, ["Unhealthy"; 3]);
+    });
+}
+
+#[test]
+fn the_verdicts_of_a_pod_with_many_containers_are_told_together() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut many = (*pod(0)).clone();
+        let containers = &mut Arc::make_mut(&mut many.pod).spec.as_mut().expect("a spec").containers;
+        let named = |number| Container { name: format!("web-{number:03}"), ..containers[0].clone() };
+        *containers = (0..300).map(named).collect();
+        let mut looked = seen(&many, 1);
+        let mut state = (*looked.state).clone();
+        let named = |number| RuntimeContainer {
+            id: format!("id-{number}").into(),
+            name: format!("web-{number:03}").into(),
+            ..state.containers[0].clone()
+        };
+        state.containers = (0..300).map(named).collect();
+        looked.state = Arc::new(state);
+        actor.address().tell(desired_of(&[Arc::new(many)])).unwrap();
+        actor.address().tell(told([looked])).unwrap();
+        let all_are = |wanted| {
+            let mut followed = Followed::default();
+            near.pool.heard().into_iter().for_each(|told| drop(followed.take(told.0)));
+            followed.get(&pod(0).pod_ref.uid).is_some_and(|verdicts: &Verdicts| {
+                verdicts.len() == 300 && verdicts.values().all(|verdict| verdict.readiness == Some(wanted))
+            })
+        };
+        stage.pass(30 * SECOND).await;
+        assert!(all_are(true));
+        let (told, saves) = (near.pool.count(), stage.fakes.checkpoints.saves());
+        near.prober.set(SERVER.0, SERVER.1, FakeAnswer::status(500));
+        stage.pass(60 * SECOND).await;
+        assert!(all_are(false));
+        let (told, saves) = (near.pool.count() - told, stage.fakes.checkpoints.saves() - saves);
+        assert!(told < 60 && saves < 60, "told {told} times, and written down {saves} times");
+        assert!(stage.fakes.checkpoints.saves() > 0);
     });
 }
 

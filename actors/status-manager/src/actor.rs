@@ -89,7 +89,7 @@ pub enum Timer {
 
 /// An ask that cannot be answered yet.
 struct Waiting {
-    uid: PodUid,
+    query: GetPodStatus,
     reply: Reply<Option<Arc<PodStatus>>>,
 }
 
@@ -171,8 +171,8 @@ impl StatusManager {
         }
         let touched = self.status_cache.restored(restored.statuses);
         self.compute_soon(touched, ctx);
-        for Waiting { uid, reply } in self.waiting.take().into_iter().flatten() {
-            reply.send(self.status_cache.status(&uid));
+        for Waiting { query, reply } in self.waiting.take().into_iter().flatten() {
+            reply.send(self.status_cache.status_since(&query.uid, query.made_anew));
         }
         for reply in std::mem::take(&mut self.waiting_for_all) {
             reply.send(self.status_cache.statuses());
@@ -218,7 +218,12 @@ impl StatusManager {
                     reason = status.reason.as_deref().unwrap_or_default(),
                     "Pod status changed"
                 );
-                self.writes.told(&pod, status)
+                // The end of a static pod whose manifest was removed is none for the pod that comes back under its UID.
+                if self.status_cache.is_removed_static(uid) {
+                    self.writes.gone(uid)
+                } else {
+                    self.writes.told(&pod, status)
+                }
             }
         };
         self.run(step, ctx);
@@ -564,8 +569,8 @@ impl Handler<GetPodStatus> for StatusManager {
     fn handle(&mut self, query: GetPodStatus, _ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         match &mut self.waiting {
-            None => reply.send(self.status_cache.status(&query.uid)),
-            Some(waiting) if waiting.len() < WAITING_MAX => waiting.push(Waiting { uid: query.uid, reply }),
+            None => reply.send(self.status_cache.status_since(&query.uid, query.made_anew)),
+            Some(waiting) if waiting.len() < WAITING_MAX => waiting.push(Waiting { query, reply }),
             Some(_) => drop(reply),
         }
         later

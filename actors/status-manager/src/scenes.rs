@@ -134,6 +134,7 @@ pub(crate) fn report(state: WorkerState) -> WorkerReport {
         waiting: Arc::default(),
         failed: None,
         deleted: false,
+        made_anew: None,
         pulled_ms: 0,
         blocked_on: None,
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPod, Source, WorkerReport};
-use messages::pod_set::PodSetUpdate;
+use messages::pod_set::{Generation, PodSetUpdate};
 use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
 use pod_set::{PodSet, Taken};
@@ -104,6 +104,21 @@ impl PodStatusCache {
     /// The status of a pod as last computed or restored.
     pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.pods.get(uid)?.status.clone()
+    }
+
+    /// The status of a pod that was made anew at this time; `None` while only the end of the one before it is known.
+    pub fn status_since(&self, uid: &PodUid, made_anew: Option<Generation>) -> Option<Arc<PodStatus>> {
+        let report = self.pods.get(uid)?.facts.report.as_ref();
+        self.status(uid).filter(|_| report.is_none_or(|report| report.made_anew >= made_anew))
+    }
+
+    /// Whether this is a static pod that ends, or has ended, because its manifest was removed.
+    pub fn is_removed_static(&self, uid: &PodUid) -> bool {
+        let Some(PodFacts { desired, report, .. }) = self.pods.get(uid).map(|entry| &entry.facts) else {
+            return false;
+        };
+        let is_static = desired.as_ref().is_some_and(|desired| desired.source != Source::Api);
+        is_static && report.as_ref().is_some_and(|report| report.deleted)
     }
 
     /// The statuses of all pods that have one.
@@ -221,6 +236,10 @@ impl PodStatusCache {
     /// Takes the report of a pod's worker.
     pub fn reported(&mut self, uid: &PodUid, report: Arc<WorkerReport>) {
         let entry = self.pods.entry(uid.clone()).or_default();
+        // The last report of the worker before may not have come.
+        if entry.facts.report.as_ref().is_some_and(|before| before.made_anew < report.made_anew) {
+            entry.status = None;
+        }
         entry.facts.report = Some(report);
         entry.renew();
         self.note_missing(uid);
@@ -498,6 +517,27 @@ mod tests {
             status_cache.compute(&uid, at(2));
             assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_was_made_anew_has_nothing_of_the_end_before_it() {
+        let (mut status_cache, uid) = running_pod();
+        let pod = desired(spec("Never", vec![container("a")]));
+        status_cache.desired(desired_pods(vec![DesiredPod { source: Source::File, ..pod }], true));
+        status_cache.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
+        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
+        status_cache.reported(&uid, Arc::new(gone));
+        status_cache.compute(&uid, at(1));
+        assert!(status_cache.status_since(&uid, None).is_some() && status_cache.is_removed_static(&uid));
+        let made_anew = Some(Generation { incarnation: 1, number: 7 });
+        assert_eq!(status_cache.status_since(&uid, made_anew), None, "of the pod before");
+        // That the worker before has let go is never heard.
+        status_cache.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
+        status_cache.reported(&uid, Arc::new(WorkerReport { made_anew, ..report(WorkerState::Syncing) }));
+        status_cache.compute(&uid, at(2));
+        let status = status_cache.status_since(&uid, made_anew).expect("its own");
+        assert_eq!(status.phase.as_deref(), Some("Pending"));
+        assert!(!status_cache.is_removed_static(&uid));
     }
 
     #[test]

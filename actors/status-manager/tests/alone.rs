@@ -110,7 +110,7 @@ fn it_asks_for_all_facts_and_tells_the_server_and_the_disk_what_follows() {
         tell_facts(&actor, &api_pod(0));
         near.until_running(stage).await;
         let uid = api_pod(0).pod_ref.uid.clone();
-        let status = ask(&actor, GetPodStatus { uid }, SECOND).await.unwrap().unwrap();
+        let status = ask(&actor, GetPodStatus { uid, made_anew: None }, SECOND).await.unwrap().unwrap();
         assert_eq!(
             (status.phase.as_deref(), status.host_ip.as_deref()),
             (Some("Running"), Some("192.0.2.10"))
@@ -214,7 +214,7 @@ fn a_server_that_answers_429_for_30_s_is_asked_again_when_it_said() {
             "no try before the server's time"
         );
         let uid = api_pod(0).pod_ref.uid.clone();
-        let status = ask(&actor, GetPodStatus { uid }, SECOND).await.unwrap();
+        let status = ask(&actor, GetPodStatus { uid, made_anew: None }, SECOND).await.unwrap();
         assert_eq!(status.unwrap().phase.as_deref(), Some("Running"), "here it is known all the while");
         stage.pass(5 * SECOND).await;
         assert_eq!((near.patches(), near.phase().as_deref()), (2, Some("Running")));

@@ -180,6 +180,12 @@ impl ApiError {
         self.code == 422
     }
 
+    /// Whether the server, or etcd behind it, does not take an object of this size: a smaller one may succeed.
+    pub fn is_too_large(&self) -> bool {
+        let etcd = ["etcdserver: request is too large", "trying to send message larger than max"];
+        self.code == 413 || (self.code == 500 && etcd.iter().any(|words| self.message.contains(words)))
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self.code, 0 | 408 | 429 | 500..=599)

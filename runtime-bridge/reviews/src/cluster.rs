@@ -15,6 +15,7 @@ use super::in_flight::ReviewsInFlight;
 use super::metrics::{Review, ReviewMetrics};
 use super::{NodeAccess, ReviewError, Reviews, User};
 use bridge_kube::{ApiClient, ApiError};
+use bridge_net::peer::Peer;
 
 /// The most answers of each kind that are remembered.
 const ANSWERS_MAX: usize = 4096;
@@ -225,7 +226,7 @@ impl Reviews for ClusterReviews {
             }
             None => {
                 let (began, metrics, waits) = (Instant::now(), self.metrics.clone(), self.metrics.waits());
-                let peer = peer.map_or_else(|| Arc::from(""), |peer| Arc::from(peer.to_string()));
+                let peer = peer.map_or_else(|| Arc::from(""), |peer| Arc::from(Peer::from(peer).to_string()));
                 let review = || self.clone().review_token(key, token.to_owned(), peer);
                 let joined = self.answers.token_flights.join(key, review);
                 Box::pin(async move {

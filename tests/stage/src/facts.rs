@@ -250,6 +250,7 @@ pub fn report(pod: &PodRef, state: WorkerState) -> WorkerReport {
         waiting: Arc::default(),
         failed: None,
         deleted: false,
+        made_anew: None,
         pulled_ms: 0,
         blocked_on: None,
     }

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
 use supervision::AskError;
+use tokio::sync::Semaphore;
 
 use super::Executor;
 use crate::spec::ContainerKind;
@@ -20,6 +21,19 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// The worker sets no deadline for a pull; this only bounds an ask whose answer never comes.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+
+/// The most asks of one pod that ImageManager has at the same time: its mailbox is for every pod of the node.
+const ASKS_AT_ONCE: usize = 16;
+
+/// The places of a pod's asks. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct AskPlaces(Arc<Semaphore>);
+
+impl Default for AskPlaces {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ASKS_AT_ONCE)))
+    }
+}
 
 /// ImageManager's answer about one container's image.
 pub(crate) type ImageAnswer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
@@ -99,10 +113,12 @@ pub(crate) fn ask(
         sandbox_config: Arc::default(),
     };
     let (images, sandbox) = (exec.deps.images.clone(), exec.sandbox_made.clone());
-    let pulls = exec.pulls.clone();
+    let (pulls, places) = (exec.pulls.clone(), exec.asks.clone());
     Box::pin(async move {
         let sandbox_config = sandbox.known().await;
         let _waits = pulls.begin();
+        // The places are never closed. They go to the asks in their order, which is the order of the containers.
+        let _place = places.0.acquire().await;
         images.ask(EnsureImage { sandbox_config, ..question }, ANSWER_DEADLINE).await
     })
 }

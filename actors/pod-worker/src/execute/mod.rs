@@ -18,7 +18,9 @@ use futures::stream::{self, Stream, StreamExt};
 use messages::PodRef;
 
 pub(crate) use self::hook::{PreStop, PreStops, run as run_hook};
-pub(crate) use self::images::{ImageAnswer, PullContext, SandboxMade, ask as ask_image, step as image_step};
+pub(crate) use self::images::{
+    AskPlaces, ImageAnswer, PullContext, SandboxMade, ask as ask_image, step as image_step,
+};
 pub(crate) use self::kill::{StopOutcome, stop_all};
 pub(crate) use self::progress::Progress;
 use self::progress::StepGuard;
@@ -48,6 +50,8 @@ pub(crate) struct Executor {
     pub sandbox_made: SandboxMade,
     /// How long the pod has waited for images.
     pub pulls: PullTime,
+    /// The places of the pod's asks for images.
+    pub asks: AskPlaces,
 }
 
 impl Executor {

@@ -117,8 +117,8 @@ impl PodWorker {
     pub(super) fn executor(&self) -> Option<Executor> {
         let pod = self.pod.clone()?;
         let (progress, sandbox_made) = (self.progress.clone(), self.sandbox_made.clone());
-        let pulls = self.pull_time.clone();
-        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made, pulls })
+        let (pulls, asks) = (self.pull_time.clone(), self.image_asks.clone());
+        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made, pulls, asks })
     }
 
     fn started(&mut self, kind: TaskKind, effect: EffectId, ctx: &mut Ctx<Self>) {
@@ -139,7 +139,8 @@ impl PodWorker {
             return;
         }
         self.asking = true;
-        let question = self.deps.status.ask(GetPodStatus { uid: self.uid.clone() }, STATUS_DEADLINE);
+        let question = GetPodStatus { uid: self.uid.clone(), made_anew: self.made_anew };
+        let question = self.deps.status.ask(question, STATUS_DEADLINE);
         ctx.effect("GetPodStatus", Some(self.uid.clone()), question, |worker, answer, ctx| {
             worker.asking = false;
             match answer {

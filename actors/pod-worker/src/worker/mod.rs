@@ -37,7 +37,7 @@ use self::clock::Anchor;
 use self::hooks::{HookWait, Hooking};
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
-use crate::execute::{Floors, PreStops, Progress, SandboxMade};
+use crate::execute::{AskPlaces, Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::past::Past;
 use crate::plan::AttemptHistory;
@@ -127,6 +127,7 @@ pub struct PodWorker {
     progress: Progress,
     sandbox_made: SandboxMade,
     pull_time: PullTime,
+    image_asks: AskPlaces,
     resync_at: Option<Timestamp>,
     anchor: Anchor,
     // What was recorded or reported last.
@@ -192,6 +193,7 @@ impl PodWorker {
             progress: Progress::default(),
             sandbox_made: SandboxMade::default(),
             pull_time: PullTime::default(),
+            image_asks: AskPlaces::default(),
             resync_at: None,
             announced: BTreeMap::new(),
             network_said: None,

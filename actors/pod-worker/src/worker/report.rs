@@ -35,6 +35,7 @@ impl PodWorker {
             waiting: self.waiting.clone(),
             failed: self.lifecycle.failed().cloned(),
             deleted: self.lifecycle.deleted(),
+            made_anew: self.made_anew,
             pulled_ms: self.pull_time.tenths_ms(),
             blocked_on: self.blocked_on.clone().or_else(|| self.problem.clone()),
         };

@@ -12,6 +12,20 @@ use super::ProbeManager;
 use crate::timer::Timer;
 
 impl ProbeManager {
+    /// Tells and writes down the pod's verdicts. That is work for each of its containers, which answers change one by one, so
+    /// that it is done at most once in a time that grows with the number of containers.
+    pub(super) fn changed(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let now = self.origin.elapsed();
+        let Some(probes) = self.pods.get_mut(uid) else { return };
+        match probes.rests(now) {
+            Some(rest) => ctx.set_timer(Timer::Changed(uid.clone()), rest),
+            None => {
+                self.publish(uid, ctx);
+                self.save(uid, ctx);
+            }
+        }
+    }
+
     /// Tells the followers the settled verdicts of a pod.
     pub(super) fn publish(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         let Some(probes) = self.pods.get(uid) else { return };

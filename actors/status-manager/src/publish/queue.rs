@@ -85,6 +85,8 @@ struct Slot {
     settled: Option<(Part, Part)>,
     /// The UID that the API server says it has no more.
     gone: Option<String>,
+    /// Whether the API server has refused the pod with its status as too large.
+    is_too_large: bool,
     /// The newest version of the object that the watch told of, as opposed to answers to our calls.
     watched: Option<u64>,
 }
@@ -101,6 +103,13 @@ impl Slot {
             return None;
         }
         self.told.status.as_ref()?;
+        let goes =
+            self.told.is_finished && !self.told.is_mirror && object.metadata.deletion_timestamp.is_some();
+        let delete = || (Lane::Urgent, CallKind::Delete { uid: uid.to_owned() });
+        if goes && self.is_too_large {
+            // Its spec leaves no room for a status, so that its end cannot be told before.
+            return Some(delete());
+        }
         let is_settled =
             self.settled.as_ref().is_some_and(|(ours, known)| *ours == self.ours && *known == self.known);
         if !is_settled && let Some(patch) = self.ours.patch_from(&self.known, uid) {
@@ -109,11 +118,7 @@ impl Slot {
         }
         let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
         let has_ended = phase.and_then(Phase::parse).is_some_and(|phase| phase.is_terminal());
-        let may_go = self.told.is_finished
-            && !self.told.is_mirror
-            && has_ended
-            && object.metadata.deletion_timestamp.is_some();
-        may_go.then(|| (Lane::Urgent, CallKind::Delete { uid: uid.to_owned() }))
+        (goes && has_ended).then(delete)
     }
 
     /// Takes the object as the watch tells it. A version older than the watch told of before is no late news: the
@@ -210,6 +215,7 @@ impl Publisher {
         };
         match outcome {
             Outcome::Patched(pod) => {
+                slot.is_too_large = false;
                 if uid_of(&pod) == uid_of(object) {
                     let known = Part::of(pod.status.as_ref());
                     slot.settled = sent.map(|ours| (ours, known));
@@ -218,6 +224,7 @@ impl Publisher {
                 }
             }
             Outcome::Deleted | Outcome::Gone => slot.gone = Some(uid_of(object).to_owned()),
+            Outcome::Failed(error) if error.is_too_large() && !slot.is_too_large => slot.is_too_large = true,
             Outcome::Failed(error) => {
                 slot.state = State::Failed;
                 return Some(error.retry_after.unwrap_or(RETRY).max(RETRY));

@@ -1,6 +1,6 @@
 //! The address of a request, made from a probe or from a redirect's `Location`.
 
-use super::words::join_host_port;
+use super::words::{join_host_port, quoted};
 use super::{HttpProbe, Scheme};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
@@ -61,14 +61,15 @@ impl Target {
     /// The target of `location` relative to this one (RFC 3986, 5.2), or why there is none.
     pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let location = location.split('#').next().unwrap_or_default();
-        let broken = |reason: &str| Err(format!("failed to parse Location header {location:?}: {reason}"));
+        let broken =
+            |reason: &str| Err(format!("failed to parse Location header {}: {reason}", quoted(location)));
         if has_broken_escape(location) {
             return broken("invalid URL escape");
         }
         let (scheme, rest) = match scheme_of(location) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
-            Some((scheme, _)) => return Err(format!("unsupported protocol scheme {scheme:?}")),
+            Some((scheme, _)) => return Err(format!("unsupported protocol scheme {}", quoted(scheme))),
             None => (self.scheme, location),
         };
         if let Some(rest) = rest.strip_prefix("//") {

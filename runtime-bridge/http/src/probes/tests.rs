@@ -340,6 +340,20 @@ async fn a_redirect_to_another_port_of_the_host_is_followed_and_one_without_a_pl
 }
 
 #[tokio::test]
+async fn a_redirect_to_an_endless_address_has_a_text_for_people() {
+    let prober = NetProber::new(Handle::current());
+    for location in
+        ["x".repeat(200_000), format!("http://{}", "[".repeat(200_000)), "s".repeat(200_000) + "://"]
+    {
+        let (port, _) =
+            raw_server(move |_| response("302 Found", &format!("Location: {location}\r\n"), "")).await;
+        let answer = prober.http_get(http("127.0.0.1", port, "/")).await.expect("a failure");
+        assert_eq!(answer.outcome, ProbeOutcome::Failure);
+        assert!(answer.output.len() < 3000 && answer.output.contains('…'), "{}", answer.output.len());
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_end_in_time_is_an_error_not_a_failure() {
     let prober = NetProber::new(Handle::current());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

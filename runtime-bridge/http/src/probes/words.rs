@@ -10,9 +10,21 @@ pub(crate) fn join_host_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// The most characters of an address in a text: an event has room for a thousand, and a server's redirect may name an
+/// address of half a megabyte.
+const URL_CHARS_MAX: usize = 1024;
+
+/// An address, or a part of one, in quotes.
+pub(crate) fn quoted(url: &str) -> String {
+    match url.char_indices().nth(URL_CHARS_MAX) {
+        Some((end, _)) => format!("{:?}…", &url[..end]),
+        None => format!("{url:?}"),
+    }
+}
+
 /// The text of a failed GET.
 pub(crate) fn get_failed(url: &str, reason: &str) -> String {
-    format!("Get {url:?}: {reason}")
+    format!("Get {}: {reason}", quoted(url))
 }
 
 pub(crate) const TIMED_OUT_BEFORE_HEADERS: &str =

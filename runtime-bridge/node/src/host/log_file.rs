@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use bridge_io::Io;
 
@@ -17,6 +18,9 @@ use bridge_io::Io;
 const BLOCK_BYTES: usize = 16 * 1024;
 /// The file is checked at this interval even if no change is reported.
 const LOOK: Duration = Duration::from_secs(1);
+/// The most followers that watch; others look at that interval. The system has few instances of inotify for each user, and other
+/// programs of the node need some.
+const WATCHES_MAX: usize = 32;
 /// A log that is being rotated is missing for a moment: the pauses, in milliseconds, before it is opened again.
 const AWAY_MS: [u64; 4] = [10, 40, 100, 200];
 
@@ -31,7 +35,7 @@ pub struct LogFile {
 /// Wakes when a file in the log's directory has changed.
 #[derive(Debug)]
 pub struct LogWatch {
-    changes: Option<AsyncFd<OwnedFd>>,
+    changes: Option<(AsyncFd<OwnedFd>, SemaphorePermit<'static>)>,
 }
 
 async fn blocking<T: Send + 'static>(
@@ -154,6 +158,8 @@ impl LogFile {
 
     /// Begins to watch the file's directory. Where that fails (too many watches), `changed` waits a whole second.
     pub fn watch(&self) -> LogWatch {
+        static PLACES: Semaphore = Semaphore::const_new(WATCHES_MAX);
+        let Ok(place) = PLACES.try_acquire() else { return LogWatch { changes: None } };
         let made = self.io.enter(|| {
             let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
             let directory = self.path.parent().unwrap_or(Path::new("/"));
@@ -165,14 +171,14 @@ impl LogFile {
             let fd = AsyncFd::new(fd)?;
             Ok::<_, io::Error>(fd)
         });
-        LogWatch { changes: made.ok() }
+        LogWatch { changes: made.ok().map(|watch| (watch, place)) }
     }
 }
 
 impl LogWatch {
     /// Ends with the next change, or after a second. Changes since the last call count.
     pub async fn changed(&mut self) {
-        let Some(changes) = &self.changes else { return tokio::time::sleep(LOOK).await };
+        let Some((changes, _)) = &self.changes else { return tokio::time::sleep(LOOK).await };
         if let Ok(Ok(mut ready)) = tokio::time::timeout(LOOK, changes.readable()).await {
             // The events are discarded: the file itself shows what has changed.
             let mut events = [0u8; 4096];
@@ -215,6 +221,22 @@ mod tests {
         let (log, ()) = tokio::join!(LogFile::open(&io, &path), begins);
         assert_eq!(log.unwrap().read_at(0).await.unwrap(), b"new");
         assert!(LogFile::open(&io, &directory.path().join("none")).await.is_err());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn followers_without_a_watch_see_changes_at_the_next_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        std::fs::write(&path, "old").unwrap();
+        let log = LogFile::open(&Io::current(), &path).await.unwrap();
+        let mut watches: Vec<LogWatch> = (0..100).map(|_| log.watch()).collect();
+        let watching = |watches: &[LogWatch]| watches.iter().filter(|watch| watch.changes.is_some()).count();
+        assert!(watching(&watches) <= WATCHES_MAX);
+        let mut last = watches.pop().unwrap();
+        assert!(last.changes.is_none());
+        tokio::time::timeout(LOOK * 30, last.changed()).await.expect("it looks");
+        drop(watches);
+        assert_eq!(watching(&[log.watch()]), 1, "a follower that goes leaves its watch to the next");
     }
 
     #[tokio::test]

@@ -188,15 +188,17 @@ async fn new_tokens_of_one_namespaces_accounts_hold_up_no_other_user_and_push_ou
 #[tokio::test(start_paused = true)]
 async fn a_peer_with_many_tokens_holds_up_no_other_peer() {
     let (_fake, _own, reviews) = scene(SLOW, Duration::from_secs(120));
-    let (stranger, friend) = ("10.0.0.9".parse().ok(), "10.0.0.1".parse().ok());
+    let friend = "10.0.0.1".parse().ok();
     let mut flooding = JoinSet::new();
     for token in 0..2000 {
-        flooding.spawn(reviews.token(&format!("random {token}"), stranger));
+        // A stranger of IPv6 has as many addresses as it likes.
+        let stranger = if token % 2 == 0 { "10.0.0.9".to_owned() } else { format!("2001:db8::{token:x}") };
+        flooding.spawn(reviews.token(&format!("random {token}"), stranger.parse().ok()));
     }
     settled().await;
     let (waited, jane) = time_of(reviews.token("of jane", friend)).await;
     assert_eq!(jane.unwrap().unwrap().name, "jane");
-    assert!(waited < Duration::from_millis(250), "{waited:?}");
+    assert!(waited < Duration::from_millis(350), "a turn of each of the three: {waited:?}");
 }
 
 #[test]

@@ -80,7 +80,11 @@ impl Subject for Alone {
 
     async fn ask(&self) -> bool {
         let uid = pods(self.pods)[0].pod_ref.uid.clone();
-        let status = self.actor.asked::<Outside, GetPodStatus>().ask(GetPodStatus { uid }, DEADLINE).await;
+        let status = self
+            .actor
+            .asked::<Outside, GetPodStatus>()
+            .ask(GetPodStatus { uid, made_anew: None }, DEADLINE)
+            .await;
         status.is_ok_and(|status| status.is_some())
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::Rpc;
-use bridge_cri::fake::{Behaviour, Match};
+use bridge_cri::fake::{Behaviour, Fault, Match};
+use bridge_cri::{CriErrorKind, Rpc};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
@@ -264,6 +264,34 @@ fn a_manifest_that_is_removed_and_made_anew_at_once_ends_its_pod_and_starts_it_a
         assert_eq!(world.runtime.counts()[&Rpc::RunPodSandbox], 4, "a restarted kubelet goes on with it");
         world.remove_manifest("p.yaml");
         until("no mirror", || told("p-node").is_none()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_job_whose_manifest_is_made_anew_runs_again_after_a_death_while_it_was_released() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(39);
+        let manifest = job("once").replace("OnFailure", "Never");
+        world.manifest("once.yaml", &manifest);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        let succeeded = |pods: &BTreeMap<String, Arc<PodStatus>>| {
+            pods.get("once").is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+        };
+        node.until("it to succeed", succeeded).await;
+        sandbox.pass(Duration::from_secs(5)).await;
+        let refuses = Fault::Error(CriErrorKind::Other, "busy".to_owned());
+        world.runtime.fault(Rpc::RemovePodSandbox, 10_000, refuses);
+        world.remove_manifest("once.yaml");
+        world.manifest("once.yaml", &manifest);
+        until("its container to be removed", || world.runtime.containers().is_empty()).await;
+        sandbox.pass(Duration::from_secs(10)).await;
+        let node = node.restart(&settings(), Policy::default()).await;
+        world.runtime.clear_faults();
+        node.until("it to succeed again", |pods| {
+            world.runtime.counts()[&Rpc::CreateContainer] == 2 && succeeded(pods)
+        })
+        .await;
         node.stop().await;
     });
 }

@@ -52,6 +52,33 @@ fn uid(text: &str) -> PodUid {
 }
 
 #[test]
+fn a_pod_that_has_no_room_for_its_status_goes_all_the_same() {
+    let mut publisher = Publisher::default();
+    let too_large = || {
+        Outcome::Failed(bridge_kube::ApiError {
+            operation: "PATCH".into(),
+            code: 500,
+            reason: String::new(),
+            message: "rpc error: code = InvalidArgument desc = etcdserver: request is too large".into(),
+            retry_after: None,
+        })
+    };
+    let runs = || publication("a", json!({ "phase": "Pending" }), json!({ "phase": "Running" }));
+    publisher.told(&uid("a"), runs());
+    assert!(matches!(publisher.next().unwrap().what, CallKind::Patch(_)));
+    assert_eq!(publisher.done(&uid("a"), too_large()), None);
+    assert!(matches!(publisher.next().unwrap().what, CallKind::Patch(_)), "once more");
+    assert_eq!(publisher.done(&uid("a"), too_large()), Some(RETRY));
+    assert_eq!(publisher.next(), None);
+    let ended = publication("a", json!({ "phase": "Pending" }), json!({ "phase": "Succeeded" }));
+    publisher.told(&uid("a"), deleted(ended));
+    assert_eq!(publisher.next().unwrap().what, CallKind::Delete { uid: "a".to_owned() });
+    assert_eq!(publisher.done(&uid("a"), failed()), Some(RETRY), "no call follows a failure at once");
+    publisher.due(&uid("a"));
+    assert!(matches!(publisher.next().unwrap().what, CallKind::Delete { .. }));
+}
+
+#[test]
 fn what_the_server_has_is_not_sent() {
     let mut publisher = Publisher::default();
     publisher.told(&uid("a"), publication("a", json!({ "phase": "Running" }), json!({ "phase": "Running" })));
