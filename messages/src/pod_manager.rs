@@ -9,7 +9,7 @@ use crate::pod_set::PodSetUpdate;
 use crate::{Key, PodUid, delivery, receives};
 
 /// The full set of static pods of one source (row 1.6); an empty first set still counts as heard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PodsChanged {
     /// The source.
     pub source: Source,

@@ -507,8 +507,9 @@ impl Subsystem for PodManager {
 impl Handler<PodsChanged> for PodManager {
     type Result = ();
     fn handle(&mut self, changed: PodsChanged, ctx: &mut Ctx<Self>) {
-        self.sources.set(changed.source, changed.pods);
-        self.decide(ctx);
+        if self.sources.set(changed.source, changed.pods) {
+            self.decide(ctx);
+        }
     }
 }
 

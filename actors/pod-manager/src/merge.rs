@@ -52,9 +52,11 @@ pub struct Merged {
 }
 
 impl Sources {
-    /// The full set of static pods of a file or URL.
-    pub fn set(&mut self, source: Source, pods: Arc<Vec<SourcePod>>) {
+    /// The full set of static pods of a file or URL. Whether it was another one before, or none.
+    pub fn set(&mut self, source: Source, pods: Arc<Vec<SourcePod>>) -> bool {
+        let is_news = self.statics.get(&source) != Some(&pods);
         self.statics.insert(source, pods);
+        is_news
     }
 
     /// News of the API server's pods. What is known of a pod goes on while PodSources cannot read it.

@@ -19,7 +19,7 @@ use messages::pod_set::{Generation, GonePod, PodSetUpdate};
 use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::FAILED_VALIDATION;
-use pod_set::Followers;
+use pod_set::{Followers, Level};
 use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::ApiPods;
@@ -37,8 +37,6 @@ const ASK_FOR_NODE: Duration = Duration::from_secs(1);
 
 /// Pause before following the API server's pods again after the stream has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
-/// Pause before PodManager is told again of the static pods that it refused.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// PodSources' configuration.
 #[derive(Clone, Debug)]
@@ -92,8 +90,8 @@ pub enum Timer {
     AskForNode,
     /// Tell PodManager what it is owed of the API server's pods, or a digest of them.
     Tell,
-    /// Tell PodManager again of the static pods that it refused.
-    TellAgain,
+    /// Tell PodManager again of this source's static pods.
+    TellStatic(Source),
 }
 
 /// The pods of every source.
@@ -103,8 +101,6 @@ pub struct PodSources {
     read: bool,
     /// How many times files have been removed.
     removals: u64,
-    /// A manifest was removed of whose absence PodManager has not been told.
-    was_removed: bool,
     /// Why the files are being read, and why they are to be read again after that.
     reading: Option<ReadReason>,
     again: Option<ReadReason>,
@@ -114,8 +110,8 @@ pub struct PodSources {
     url_problem: Option<String>,
     api_pods: ApiPods,
     api_followers: Followers<SourcePod, ApiPodsChanged>,
-    /// What PodManager had no room for.
-    untold: BTreeMap<Source, PodsChanged>,
+    /// The static pods of each source that has been read.
+    static_pods: BTreeMap<Source, Level<PodsChanged, Timer>>,
     following: bool,
     api_problem: Option<String>,
 }
@@ -127,7 +123,6 @@ impl PodSources {
             manifests: Manifests::default(),
             read: false,
             removals: 0,
-            was_removed: false,
             reading: None,
             again: None,
             path_problem: None,
@@ -136,7 +131,7 @@ impl PodSources {
             url_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
             api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged),
-            untold: BTreeMap::new(),
+            static_pods: BTreeMap::new(),
             following: false,
             api_problem: None,
             deps,
@@ -158,7 +153,7 @@ impl PodSources {
             self.removals += 1;
             let when = Generation { incarnation: ctx.incarnation(), number: self.removals };
             for path in &changed.removed {
-                self.was_removed |= self.manifests.removed(&path.display().to_string(), when);
+                self.manifests.removed(&path.display().to_string(), when);
             }
         }
         self.read(ReadReason::Written, ctx);
@@ -203,7 +198,6 @@ impl PodSources {
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
             .collect();
         let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        let before = self.manifests.pods();
         let reading = self
             .manifests
             .read(files, why, |path, bytes| contained(path, || one_pod(path, bytes, &node, seen)));
@@ -213,10 +207,8 @@ impl PodSources {
         for (path, fields) in &reading.ignored {
             self.report_ignored(path, fields);
         }
-        let is_known = self.read || !is_file || !reading.pods.is_empty();
-        if is_known && (!self.read || self.was_removed || before != reading.pods) {
-            self.read = true;
-            self.was_removed = false;
+        self.read |= !is_file || !reading.pods.is_empty();
+        if self.read {
             self.tell(Source::File, reading.pods, ctx);
         }
     }
@@ -384,21 +376,15 @@ impl PodSources {
         self.wake(ctx);
     }
 
-    /// Tells PodManager of a source's static pods, and again if it has no room.
+    /// Tells PodManager of a source's static pods.
     fn tell(&mut self, source: Source, pods: Vec<SourcePod>, ctx: &mut Ctx<Self>) {
         let pods = self.deps.config.restart_rules.of_all(pods);
-        self.untold.remove(&source);
-        if let Err(refused) = self.deps.manager.tell(PodsChanged { source, pods: Arc::new(pods) }) {
-            self.untold.insert(source, refused.message);
-            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
-        }
-    }
-
-    fn tell_again(&mut self, ctx: &mut Ctx<Self>) {
-        self.untold.retain(|_, changed| self.deps.manager.tell(changed.clone()).is_err());
-        if !self.untold.is_empty() {
-            ctx.set_timer(Timer::TellAgain, TELL_AGAIN);
-        }
+        let manager = &self.deps.manager;
+        let level = || Level::new([manager.clone()], Timer::TellStatic(source));
+        self.static_pods
+            .entry(source)
+            .or_insert_with(level)
+            .set(PodsChanged { source, pods: Arc::new(pods) }, ctx);
     }
 
     fn report(&self, problem: &Problem) {
@@ -519,7 +505,11 @@ impl Subsystem for PodSources {
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::Tell => self.tell_due(ctx),
-            Timer::TellAgain => self.tell_again(ctx),
+            Timer::TellStatic(source) => {
+                if let Some(pods) = self.static_pods.get_mut(&source) {
+                    pods.due(ctx);
+                }
+            }
         }
     }
 
@@ -554,11 +544,8 @@ impl Subsystem for PodSources {
 impl Handler<ResendPods> for PodSources {
     type Result = ();
     fn handle(&mut self, _: ResendPods, ctx: &mut Ctx<Self>) {
-        if self.read {
-            self.tell(Source::File, self.manifests.pods(), ctx);
-        }
-        if let Some(pods) = self.fetched.pods() {
-            self.tell(Source::Http, pods.to_vec(), ctx);
+        for pods in self.static_pods.values_mut() {
+            pods.asked(self.deps.manager.receiver(), ctx);
         }
         self.api_followers.asked(self.deps.api_pods.receiver(), self.api_pods.journal());
         self.wake(ctx);

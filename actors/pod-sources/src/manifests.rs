@@ -78,16 +78,14 @@ pub struct Manifests {
 }
 
 impl Manifests {
-    /// A file was removed, and may be there again with the same content: a pod that comes back is made anew. Whether
-    /// the file had a pod.
-    pub fn removed(&mut self, path: &str, when: Generation) -> bool {
-        let Some(pod) = self.by_path.remove(path).and_then(|manifest| manifest.pod) else { return false };
+    /// A file was removed, and may be there again with the same content: a pod that comes back is made anew.
+    pub fn removed(&mut self, path: &str, when: Generation) {
+        let Some(pod) = self.by_path.remove(path).and_then(|manifest| manifest.pod) else { return };
         self.removed.insert(PodRef::of(&pod.pod).uid, when);
         if self.removed.len() > REMOVED_MAX {
             let oldest = self.removed.iter().min_by_key(|(_, when)| **when).map(|(uid, _)| uid.clone());
             oldest.map(|uid| self.removed.remove(&uid));
         }
-        true
     }
 
     /// Takes a reading of all files. `pod` turns a manifest's bytes into a pod, or returns what is wrong.
@@ -235,8 +233,8 @@ mod tests {
         let one = files(&[("a", "one"), ("b", "two")]);
         let first = manifests.read(one.clone(), ReadReason::Listing, with_uid);
         assert!(first.pods.iter().all(|pod| pod.made_anew.is_none()));
-        assert!(!manifests.removed("c", when(1)), "no pod of ours");
-        assert!(manifests.removed("a", when(2)));
+        manifests.removed("c", when(1));
+        manifests.removed("a", when(2));
         let again = manifests.read(one.clone(), ReadReason::Written, with_uid);
         let anew: Vec<_> = again.pods.iter().map(|pod| pod.made_anew).collect();
         assert_eq!(anew, [Some(when(2)), None]);

@@ -145,7 +145,7 @@ fn g12_loops_over_all_pods_name_the_pod() {
         ("ResourceManager", "DesiredPodsChanged", "ResourceManager"),
         ("EvictionManager", "DesiredPodsChanged", "EvictionManager"),
         ("PodWorkerPool", "starting", "PodWorkerPool"),
-        ("PodManager", "PodsChanged", "PodSources"),
+        ("PodManager", "ApiPodsChanged", "PodSources"),
         ("PodManager", "ask workers", "PodManager"),
         ("StatusManager", "DesiredPodsChanged", "StatusManager"),
         ("Pleg", "relist", "Pleg"),

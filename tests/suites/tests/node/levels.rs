@@ -16,6 +16,7 @@ use testkit::{Sandbox, sandbox};
 use crate::cluster::{clustered, is_told_ready, pod, within};
 use crate::csi_nodes::node_ready;
 use crate::desired::inject;
+use crate::pods::job;
 
 const NS: Option<&str> = Some("default");
 const MIB: u64 = 1 << 20;
@@ -43,6 +44,11 @@ async fn started(sandbox: &Sandbox, seed: u64) -> (FakeNode, World, FakeApi) {
     within(300, "the pod to be Ready", || is_told_ready(&api, "web")).await;
     sandbox.pass(Duration::from_secs(5)).await;
     (node, world, api)
+}
+
+/// The manifest of a pod that serves.
+fn static_server(name: &str) -> String {
+    job(name).replace("[job]", "[serve]").replace("OnFailure", "Always")
 }
 
 fn status(api: &FakeApi, name: &str) -> PodStatus {
@@ -85,6 +91,34 @@ fn the_nodes_pressure_may_be_lost_at_any_observer() {
                 node.stop().await;
             });
         }
+    }
+}
+
+#[test]
+fn static_pods_may_be_lost_at_podmanager() {
+    for fault in faults("PodsChanged") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 448).await;
+            inject(&node, "PodManager", fault.clone());
+            world.manifest("late.yaml", &static_server("late"));
+            within(WITHIN_S + 20, "the static pod", || is_told_ready(&api, "late-node")).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn mirrors_may_be_lost_at_statusmanager() {
+    for fault in faults("MirrorPods") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 449).await;
+            inject(&node, "StatusManager", fault.clone());
+            world.manifest("late.yaml", &static_server("late"));
+            within(WITHIN_S + 20, "the mirror to be told", || is_told_ready(&api, "late-node")).await;
+            node.stop().await;
+        });
     }
 }
 

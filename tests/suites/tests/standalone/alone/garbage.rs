@@ -20,9 +20,10 @@ pub const ALL: &[(&str, Alone)] = &[
 fn past_its_deadline(environment: &Arc<Environment>) {
     let node = Node::alone(environment, "late", Options::default());
     let script = "echo began; while :; do sleep 0.1; done";
+    // On a busy machine a container may need several seconds to begin.
     let spec = with(
         containers([shell("main", script)]),
-        json!({"activeDeadlineSeconds": 3, "terminationGracePeriodSeconds": 1}),
+        json!({"activeDeadlineSeconds": 30, "terminationGracePeriodSeconds": 1}),
     );
     let file = node.pod("late", spec);
     let pod = file.phase("Failed");
