@@ -20,13 +20,16 @@ use pod_set::{PodSet, Taken};
 use supervision::{Address, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
-use crate::object_store::{Kind, Lookup, Name, ObjectStore};
+use crate::object_store::{Kind, Lookup, ObjectStore};
 use crate::references::{self, References};
+use crate::room::Name;
 use crate::shares::{ObjectKey, Place, ReadLines, Watches};
 use crate::tokens::{Issued, TokenKey};
 
+mod cached_kind;
 mod services;
 
+use cached_kind::CachedKind;
 use services::AllServices;
 
 /// Longest wait for an object that has not been read yet.
@@ -63,68 +66,6 @@ pub enum Timer {
     Sweep,
 }
 
-/// A kind of objects that the actor keeps.
-trait CachedKind: Object {
-    const KIND: Kind;
-    const FOLLOW: &'static str;
-    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self>;
-    fn never_changes(&self) -> bool;
-    /// There is nothing new in `other` for pods: the metadata of an object say nothing to them.
-    fn says_the_same(&self, other: &Self) -> bool;
-}
-
-impl CachedKind for Secret {
-    const KIND: Kind = Kind::Secret;
-    const FOLLOW: &'static str = "follow a secret";
-
-    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
-        &mut actor.secrets
-    }
-
-    fn never_changes(&self) -> bool {
-        self.immutable == Some(true)
-    }
-
-    fn says_the_same(&self, other: &Self) -> bool {
-        self.data == other.data && self.type_ == other.type_
-    }
-}
-
-impl CachedKind for ConfigMap {
-    const KIND: Kind = Kind::ConfigMap;
-    const FOLLOW: &'static str = "follow a config map";
-
-    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
-        &mut actor.config_maps
-    }
-
-    fn never_changes(&self) -> bool {
-        self.immutable == Some(true)
-    }
-
-    fn says_the_same(&self, other: &Self) -> bool {
-        self.data == other.data && self.binary_data == other.binary_data
-    }
-}
-
-impl CachedKind for RuntimeClass {
-    const KIND: Kind = Kind::RuntimeClass;
-    const FOLLOW: &'static str = "follow a runtime class";
-
-    fn object_store(actor: &mut ObjectCache) -> &mut StoreOf<Self> {
-        &mut actor.runtime_classes
-    }
-
-    /// A runtime class's handler never changes, but the class may be deleted.
-    fn never_changes(&self) -> bool {
-        false
-    }
-
-    fn says_the_same(&self, other: &Self) -> bool {
-        self.handler == other.handler
-    }
-}
-
 /// Tokens under one key.
 #[derive(Default)]
 struct Tokens {
@@ -156,9 +97,9 @@ impl ObjectCache {
         Self {
             deps,
             origin: Instant::now(),
-            secrets: ObjectStore::new(Kind::Secret),
-            config_maps: ObjectStore::new(Kind::ConfigMap),
-            runtime_classes: ObjectStore::new(Kind::RuntimeClass),
+            secrets: ObjectStore::new(Kind::Secret, Secret::bytes),
+            config_maps: ObjectStore::new(Kind::ConfigMap, ConfigMap::bytes),
+            runtime_classes: ObjectStore::new(Kind::RuntimeClass, RuntimeClass::bytes),
             watches: Watches::default(),
             reads: ReadLines::default(),
             services: AllServices::default(),
@@ -287,6 +228,11 @@ impl ObjectCache {
         if let Followed::Trouble(error) = &news {
             may_be_outdated(K::KIND, name, error);
         }
+        let news = match news {
+            Followed::All(all) => Followed::All(all.into_iter().map(without_managers).collect()),
+            Followed::Changed(object) => Followed::Changed(without_managers(object)),
+            other => other,
+        };
         let heard = K::object_store(self).heard(name, news, K::never_changes, K::says_the_same);
         if let Some(watch) = heard.unneeded {
             ctx.cancel_effect(watch);
@@ -401,6 +347,12 @@ impl ObjectCache {
             !tokens.waiting.is_empty() || (held && pods.contains(&key.pod))
         });
     }
+}
+
+/// Which manager has set which field is nothing to pods, and may be longer than the rest.
+fn without_managers<K: Object>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 /// The namespace of an object, if its kind has namespaces.
@@ -558,28 +510,5 @@ impl actix::Handler<GetToken> for ObjectCache {
         let (later, reply) = reply_later();
         self.request_token(&ask, reply, ctx);
         later
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_is_new_in_the_metadata_alone_is_nothing_to_pods() {
-        let map = |version: &str, value: &str| -> ConfigMap {
-            let map = json!({ "metadata": { "resourceVersion": version }, "data": { "key": value } });
-            serde_json::from_value(map).unwrap()
-        };
-        assert!(map("1", "a").says_the_same(&map("2", "a")));
-        assert!(!map("1", "a").says_the_same(&map("2", "b")));
-        let secret = |version: &str, value: &str| -> Secret {
-            let secret = json!({ "metadata": { "resourceVersion": version }, "data": { "key": value } });
-            serde_json::from_value(secret).unwrap()
-        };
-        assert!(secret("1", "YQ==").says_the_same(&secret("2", "YQ==")));
-        assert!(!secret("1", "YQ==").says_the_same(&secret("2", "Yg==")));
     }
 }

@@ -1,6 +1,6 @@
 //! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
 //!   tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while there are
-//!   few, else by reading it again when an actor asks after a while.
+//!   few, else by reading it again when an actor asks after a while or when others have taken its room.
 //! Receives: DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
 //! Sends: PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
 //! State (rebuilt from): objects (listed again when an actor asks), the pods that refer to them (PodManager sends
@@ -13,8 +13,10 @@
 mod actor;
 mod object_store;
 mod references;
+mod room;
 mod shares;
 mod tokens;
 
 pub use actor::{ObjectCache, ObjectCacheDeps, Timer};
-pub use object_store::{Kind, Name};
+pub use object_store::Kind;
+pub use room::Name;

@@ -9,8 +9,7 @@ use bridge_kube::{Followed, Said};
 use messages::PodUid;
 use messages::object_cache::ObjectError;
 
-/// Namespace, empty for a kind without namespaces, and name.
-pub type Name = (Arc<str>, Arc<str>);
+use crate::room::{Name, Room};
 
 /// A watch is closed when no actor has asked for its object for so long.
 const IDLE_MAX: Duration = Duration::from_secs(300);
@@ -121,12 +120,15 @@ pub struct NewsOutcome<K, F, W> {
 pub struct ObjectStore<K, F, W> {
     kind: Kind,
     items: BTreeMap<Name, StoredObject<K, F, W>>,
+    /// The objects that are not watched.
+    room: Room,
+    bytes_of: fn(&K) -> usize,
 }
 
 impl<K, F, W> ObjectStore<K, F, W> {
-    /// An empty one.
-    pub fn new(kind: Kind) -> Self {
-        Self { kind, items: BTreeMap::new() }
+    /// An empty one, for objects of these sizes.
+    pub fn new(kind: Kind, bytes_of: fn(&K) -> usize) -> Self {
+        Self { kind, items: BTreeMap::new(), room: Room::default(), bytes_of }
     }
 
     /// The number of objects, and of watches.
@@ -179,6 +181,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
     pub fn set_watch(&mut self, name: &Name, watch: F) {
         if let Some(item) = self.items.get_mut(name) {
             item.watch = Some(watch);
+            self.room.remove(name);
         }
     }
 
@@ -186,7 +189,20 @@ impl<K, F, W> ObjectStore<K, F, W> {
     pub fn take_watch(&mut self, name: &Name, now: Duration) -> Option<F> {
         let item = self.items.get_mut(name)?;
         item.read = now;
-        item.watch.take()
+        let watch = item.watch.take();
+        self.keep(name);
+        watch
+    }
+
+    /// Counts what is known of an object that is not watched, and forgets others for it.
+    fn keep(&mut self, name: &Name) {
+        let Some(item) = self.items.get(name).filter(|item| item.watch.is_none()) else { return };
+        let ObjectState::There(object) = &item.known else { return self.room.remove(name) };
+        for gone in self.room.put(name, (self.bytes_of)(object)) {
+            if let Some(item) = self.items.get_mut(&gone) {
+                (item.known, item.frozen) = (ObjectState::Nothing, false);
+            }
+        }
     }
 
     /// Whether the object, which is not watched, has to be read since asks wait for it: true once until it has been read.
@@ -248,6 +264,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
         let unneeded = if item.frozen { item.watch.take() } else { None };
         let waiting = std::mem::take(&mut item.waiting);
         let answers = answer(self.kind, name, &item.known).map(|answer| (waiting, answer));
+        self.keep(name);
         NewsOutcome { changed, unneeded, answers }
     }
 
@@ -263,6 +280,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
     /// Removes objects that no pod refers to and objects with an idle watch. Returns the watches to close.
     pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<(Name, F)> {
         let mut closed = Vec::new();
+        let room = &mut self.room;
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
             // An object that has not been read yet keeps its watch, or it would have to be read again.
@@ -270,6 +288,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
             let unknown = !referred.contains(name) && unasked > UNKNOWN_MAX && item.waiting.is_empty();
             if idle || unknown {
                 closed.extend(item.watch.take().map(|watch| (name.clone(), watch)));
+                room.remove(name);
             }
             !(idle || unknown)
         });
@@ -288,6 +307,7 @@ fn answer<K>(kind: Kind, name: &Name, known: &ObjectState<K>) -> Option<Result<A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::BYTES_MAX;
 
     type Texts = ObjectStore<String, u32, &'static str>;
 
@@ -305,7 +325,7 @@ mod tests {
 
     #[test]
     fn who_asks_waits_for_the_first_list_and_then_never() {
-        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let (mut object_store, a) = (Texts::new(Kind::Secret, String::len), name("a"));
         assert!(matches!(object_store.get(&a, "one", seconds(0)), Lookup::Waits(true)));
         assert!(object_store.needs_watch(&a));
         object_store.set_watch(&a, 1);
@@ -322,7 +342,7 @@ mod tests {
 
     #[test]
     fn only_what_is_other_than_before_is_a_change() {
-        let (mut object_store, a) = (Texts::new(Kind::ConfigMap), name("a"));
+        let (mut object_store, a) = (Texts::new(Kind::ConfigMap, String::len), name("a"));
         let _ = object_store.get(&a, "one", seconds(0));
         let mut change = |news| object_store.heard(&a, news, mutable, String::eq).changed;
         let x = || "x".to_owned();
@@ -344,7 +364,7 @@ mod tests {
 
     #[test]
     fn what_cannot_change_is_not_watched() {
-        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let (mut object_store, a) = (Texts::new(Kind::Secret, String::len), name("a"));
         let _ = object_store.get(&a, "one", seconds(0));
         object_store.set_watch(&a, 7);
         let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
@@ -359,7 +379,7 @@ mod tests {
 
     #[test]
     fn watches_end_when_nobody_asks_or_refers() {
-        let (mut object_store, a, b) = (Texts::new(Kind::Secret), name("a"), name("b"));
+        let (mut object_store, a, b) = (Texts::new(Kind::Secret, String::len), name("a"), name("b"));
         for (watch, name) in [(1, &a), (2, &b)] {
             let _ = object_store.get(name, "one", seconds(0));
             object_store.set_watch(name, watch);
@@ -377,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_list_under_way_is_not_given_up() {
-        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let (mut object_store, a) = (Texts::new(Kind::Secret, String::len), name("a"));
         let _ = object_store.get(&a, "one", seconds(0));
         object_store.set_watch(&a, 1);
         assert_eq!(object_store.give_up(&a), (vec!["one"], Err(Kind::Secret.not_synced())));
@@ -394,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_is_not_watched_is_read_again_when_it_is_asked_for_after_a_while() {
-        let (mut object_store, a) = (Texts::new(Kind::Secret), name("a"));
+        let (mut object_store, a) = (Texts::new(Kind::Secret, String::len), name("a"));
         let read = |store: &mut Texts, text: &str, now: u64| {
             store.end_read(&a, seconds(now), true);
             store.heard(&a, Followed::All(vec![text.to_owned()]), mutable, String::eq)
@@ -420,5 +440,35 @@ mod tests {
         assert_eq!(object_store.take_watch(&name("a"), seconds(200)), Some(1));
         assert_eq!(known(object_store.get(&name("a"), "five", seconds(240))).as_deref(), Some("y"));
         assert!(matches!(object_store.get(&name("a"), "six", seconds(250)), Lookup::Waits(true)));
+    }
+
+    #[test]
+    fn what_is_not_watched_and_too_much_is_read_again() {
+        let mut store = ObjectStore::<usize, u32, &str>::new(Kind::Secret, |bytes| *bytes);
+        let put = |store: &mut ObjectStore<usize, u32, &'static str>, object: &str, bytes: usize| {
+            let _ = store.get(&name(object), "one", seconds(0));
+            store.begin_read(&name(object));
+            store.end_read(&name(object), seconds(0), true);
+            store.heard(&name(object), Followed::All(vec![bytes]), |_| false, usize::eq)
+        };
+        store.get(&name("watched"), "one", seconds(0));
+        store.set_watch(&name("watched"), 1);
+        for object in ["watched", "a", "b"] {
+            let answer = put(&mut store, object, BYTES_MAX / 2).answers.map(|(_, answer)| answer);
+            assert_eq!(answer, Some(Ok(Arc::new(BYTES_MAX / 2))));
+        }
+        let is_known = |store: &mut ObjectStore<usize, u32, &'static str>, object: &str| {
+            matches!(store.get(&name(object), "two", seconds(1)), Lookup::Known(..))
+        };
+        assert!(["watched", "a", "b"].iter().all(|object| is_known(&mut store, object)));
+        put(&mut store, "c", BYTES_MAX / 2);
+        assert!(["watched", "b", "c"].iter().all(|object| is_known(&mut store, object)));
+        assert!(!is_known(&mut store, "a") && store.begin_read(&name("a")));
+        // It waits for it, and is answered; what is read is no change for pods.
+        assert!(!put(&mut store, "a", BYTES_MAX / 2).changed);
+        assert!(!is_known(&mut store, "b"));
+        // One that is watched no longer takes room, too.
+        assert_eq!(store.take_watch(&name("watched"), seconds(1)), Some(1));
+        assert!(!is_known(&mut store, "c"));
     }
 }

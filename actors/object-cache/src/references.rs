@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Volume};
 use messages::PodUid;
 
-use crate::object_store::{Kind, Name};
+use crate::object_store::Kind;
+use crate::room::Name;
 
 /// What pods refer to, and which pods refer to an object.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::object_store::{Kind, Name};
+use crate::object_store::Kind;
+use crate::room::Name;
 
 /// At most so many objects are watched at once: a few for each of the pods that a node usually has. Each is a stream and a task here,
 /// and at the API server, which all nodes share, a watch with its buffer.

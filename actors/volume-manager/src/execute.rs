@@ -96,6 +96,9 @@ pub async fn mount(
         errors: vec![failed("")(&no_pod_directories(error))],
         ..MountOutcome::default()
     };
+    if let Err(error) = pod.spec.as_ref().map_or(Ok(()), plan::are_few) {
+        return MountOutcome { errors: vec![failed("")(&error)], ..MountOutcome::default() };
+    }
     let pod_dir = match backends.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
         Ok(pod_dir) => pod_dir,
         Err(error) => return broken(&error),

@@ -49,6 +49,30 @@ pub fn uses(spec: &PodSpec) -> BTreeMap<&str, Uses> {
     uses
 }
 
+/// The most mounts that VolumeManager makes of one pod: the kernel has room for 100,000 (`fs.mount-max`), and every look at
+/// them reads all. Upstream has no bound.
+pub const POD_MOUNTS_MAX: usize = 1024;
+
+/// Whether the pod's volumes, and the parts of them that containers mount (subPath), are few enough.
+///
+/// # Errors
+/// They are more than [`POD_MOUNTS_MAX`].
+pub fn are_few(spec: &PodSpec) -> Result<(), String> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mounts = mounts.chain(ephemeral.flat_map(|container| container.volume_mounts.iter().flatten()));
+    let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
+    let parts = mounts.filter(|mount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr)).count();
+    let made = uses(spec).len() + parts;
+    if made <= POD_MOUNTS_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "the pod's volumes and subPaths are {made} mounts, and the node makes at most {POD_MOUNTS_MAX} of a pod"
+    ))
+}
+
 /// Whether the pod has volumes of objects, whose files change with the objects.
 pub fn shows_objects(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(volumes::shows_objects)
@@ -130,6 +154,27 @@ mod tests {
 
     use super::*;
     use crate::kinds::tests::mount_point;
+
+    #[test]
+    fn a_pod_has_a_bounded_number_of_mounts() {
+        let few = |volumes: usize, parts: usize| {
+            let names: Vec<_> = (0..volumes).map(|n| format!("v{n}")).collect();
+            let whole =
+                names.iter().map(|name| serde_json::json!({"name": name, "mountPath": format!("/{name}")}));
+            let part = |n| serde_json::json!({"name": "v0", "mountPath": format!("/p{n}"), "subPath": format!("{n}")});
+            let mounts: Vec<_> = whole.chain((0..parts).map(part)).collect();
+            let spec = serde_json::json!({
+                "containers": [{"name": "c", "volumeMounts": mounts}],
+                "volumes": names.iter().map(|name| serde_json::json!({"name": name})).collect::<Vec<_>>(),
+            });
+            are_few(&serde_json::from_value(spec).expect("a spec"))
+        };
+        assert_eq!(few(POD_MOUNTS_MAX, 0), Ok(()));
+        assert_eq!(few(24, POD_MOUNTS_MAX - 24), Ok(()));
+        let text = "the pod's volumes and subPaths are 1025 mounts, and the node makes at most 1024 of a pod";
+        assert_eq!(few(POD_MOUNTS_MAX + 1, 0), Err(text.to_owned()));
+        assert_eq!(few(1, POD_MOUNTS_MAX), Err(text.to_owned()));
+    }
 
     #[test]
     fn mounts_go_in_reverse_and_each_place_once() {

@@ -9,7 +9,7 @@ use messages::object_cache::{GetServices, ObjectError};
 use supervision::{Ctx, Reply, ReplyLater, reply_later};
 
 use super::{ObjectAnswer, ObjectCache, PATIENCE, Timer, WAITING_MAX, failed};
-use crate::object_store::Name;
+use crate::room::Name;
 
 type Services = Arc<[Arc<Service>]>;
 
