@@ -559,8 +559,10 @@ impl Handler<ProbeVerdict> for StatusManager {
 impl Handler<PodQuarantined> for StatusManager {
     type Result = ();
     fn handle(&mut self, quarantined: PodQuarantined, ctx: &mut Ctx<Self>) {
-        self.status_cache.quarantined(&quarantined.uid, quarantined.subsystem, quarantined.panic);
-        self.compute_soon(vec![quarantined.uid], ctx);
+        let PodQuarantined { uid, subsystem, panic } = quarantined;
+        if self.status_cache.quarantined(&uid, subsystem, panic) {
+            self.compute_soon(vec![uid], ctx);
+        }
     }
 }
 

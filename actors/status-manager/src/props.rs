@@ -202,7 +202,7 @@ fn tell(status_cache: &mut PodStatusCache, fact: &Fact) {
         Fact::Reported(report) => status_cache.reported(&uid, report),
         Fact::Verdicts(verdicts) => status_cache.verdicts(&uid, verdicts),
         Fact::Quarantined(on) => {
-            status_cache.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic")))
+            status_cache.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic")));
         }
         Fact::Runtime => {
             let name = Arc::from("containerd");

@@ -281,13 +281,13 @@ impl PodStatusCache {
         self.pods.entry(uid.clone()).or_default().facts.verdicts = Some(verdicts);
     }
 
-    /// A subsystem has quarantined a pod because of this panic; with `None`, it has let the pod in again.
-    pub fn quarantined(&mut self, uid: &PodUid, subsystem: Arc<str>, panic: Option<Arc<str>>) {
-        let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
-        match panic {
-            Some(panic) => quarantine.insert(subsystem, panic),
-            None => quarantine.remove(&subsystem),
-        };
+    /// A subsystem has quarantined a pod because of this panic; with `None`, it has let the pod in again. Whether that is news.
+    pub fn quarantined(&mut self, uid: &PodUid, subsystem: Arc<str>, panic: Option<Arc<str>>) -> bool {
+        if let Some(panic) = panic {
+            let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
+            return quarantine.insert(subsystem, panic.clone()) != Some(panic);
+        }
+        self.pods.get_mut(uid).is_some_and(|pod| pod.facts.quarantine.remove(&subsystem).is_some())
     }
 
     /// Takes the runtime's name, which is the prefix of container IDs, and what its handlers can do. Returns the pods

@@ -82,7 +82,8 @@ pub fn wire(
         plugins: plugins(bridge, registry)?,
         actors: seats.actors(),
     };
-    quarantine::tell_of_quarantine(tree, wiring.actors.status.address(), wiring.actors.events.address());
+    let (status, events) = (wiring.actors.status.address(), wiring.actors.events.address());
+    quarantine::tell_of_quarantine(tree, &bridge.io, status, events);
 
     pod_sources::wire(&wiring, seats.sources);
     if let Some(seat) = seats.certificates {

@@ -60,11 +60,14 @@ impl Handler<ResendNode> for NodeStatus {
 impl Handler<SubsystemReported> for NodeStatus {
     type Result = ();
     fn handle(&mut self, report: SubsystemReported, ctx: &mut Ctx<Self>) {
-        match report.why {
-            Some(why) => self.degraded.insert(report.subsystem, (report.degradation, why)),
+        let now = report.why.map(|why| (report.degradation, why));
+        let before = match now.clone() {
+            Some(now) => self.degraded.insert(report.subsystem, now),
             None => self.degraded.remove(&report.subsystem),
         };
-        self.update(ctx);
+        if before != now {
+            self.update(ctx);
+        }
     }
 }
 

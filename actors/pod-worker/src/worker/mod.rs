@@ -42,12 +42,15 @@ use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::past::Past;
 use crate::plan::AttemptHistory;
 use crate::pull_time::PullTime;
+use crate::retry::jittered;
 use crate::step::{ReconcileInput, Step, next};
 
 /// How often the worker asks Pleg again for a look that has not come.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// How often the worker asks the pool again for its pod until it has been told.
+/// How often the worker asks the pool again for its pod until it has been told,
 const RESEND_AGAIN: Duration = Duration::from_secs(5);
+/// and about how often after that: what the pool tells, or what the worker reports, may be lost.
+const RESEND_EVERY: Duration = Duration::from_secs(45);
 
 /// A worker's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +59,7 @@ pub enum Timer {
     Wake,
     /// The look that Pleg was asked for has not come.
     Look,
-    /// The pool has not told the pod yet.
+    /// The pool has not told the pod yet, or not for a while.
     Resend,
     /// Report the step that the running task waits for.
     Progress,
@@ -333,11 +336,10 @@ impl Subsystem for PodWorker {
                 self.tell_report(ctx);
                 self.reconcile(ctx);
             }
-            Timer::Resend if self.pod.is_none() => {
+            Timer::Resend => {
                 self.deps.resend.tell_level(ResendPod { uid: self.uid.clone() });
                 ctx.set_timer(Timer::Resend, RESEND_AGAIN);
             }
-            Timer::Resend => {}
             Timer::Progress => self.see_progress(ctx),
         }
     }
@@ -379,7 +381,9 @@ impl Handler<SyncPod> for PodWorker {
                 self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
             }
         }
-        // The pool may have restarted and not have this worker's report.
+        let every = jittered(RESEND_EVERY, self.deps.clock.random_u64());
+        ctx.set_timer(Timer::Resend, every);
+        // The pool may have restarted, or have lost this worker's report.
         self.report = None;
         self.tell_report(ctx);
         self.reconcile(ctx);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::node_status::{Degradation, SubsystemReported};
@@ -23,7 +24,7 @@ pub(super) fn wire(
     let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return Ok(()) };
     let metrics = NodeStatusMetrics::new(bridge.clock.now())?.with_boot(membership.node.machine.boot_second);
     metrics.register(wiring.registry)?;
-    tell_of_degradation(wiring.tree, status.address(), actors.events.address());
+    tell_of_degradation(wiring.tree, &bridge.io, status.address(), actors.events.address());
     let lease_deps = LeaseDeps {
         config: membership.lease.clone(),
         heartbeat: Arc::new(cluster.heartbeat.clone()),
@@ -77,14 +78,20 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
 }
 
 /// Reports a subsystem that is dormant after too many crashes, or that leaves several pods alone for one cause, by a condition of
-/// the Node and an event. The condition is sent again to every incarnation of NodeStatus.
-fn tell_of_degradation(tree: &Tree, status: Address<SubsystemReported>, events: Address<RecordEvent>) {
+/// the Node and an event.
+fn tell_of_degradation(
+    tree: &Tree,
+    io: &Io,
+    status: Address<SubsystemReported>,
+    events: Address<RecordEvent>,
+) {
     let levels = Arc::new(Levels::new(
         move |(degradation, subsystem): &(Degradation, Arc<str>), why: Option<&Arc<str>>| {
             let (subsystem, degradation) = (subsystem.clone(), *degradation);
             status.tell(SubsystemReported { subsystem, degradation, why: why.cloned() }).is_ok()
         },
     ));
+    levels.tell_each_minute(io);
     let stated = levels.clone();
     let state = move |degradation: Degradation, subsystem: &str, why: Option<String>| {
         if let Some(why) = &why {

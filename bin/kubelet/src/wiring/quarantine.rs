@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::supervision::PodQuarantined;
 use messages::{PodRef, PodUid};
@@ -12,12 +13,19 @@ use supervision::{Address, EventKind, Subsystem, SupervisionEvent, Tree};
 use super::levels::Levels;
 
 /// Reports a quarantined pod in its status and by an event. A worker that is dormant after too many crashes counts as
-/// its pod's quarantine. Present quarantines are sent again to every incarnation of StatusManager.
-pub(super) fn tell_of_quarantine(tree: &Tree, status: Address<PodQuarantined>, events: Address<RecordEvent>) {
-    let levels = Levels::new(move |(subsystem, uid): &(Arc<str>, PodUid), panic: Option<&Arc<str>>| {
+/// its pod's quarantine.
+pub(super) fn tell_of_quarantine(
+    tree: &Tree,
+    io: &Io,
+    status: Address<PodQuarantined>,
+    events: Address<RecordEvent>,
+) {
+    let tell = move |(subsystem, uid): &(Arc<str>, PodUid), panic: Option<&Arc<str>>| {
         let told = PodQuarantined { uid: uid.clone(), subsystem: subsystem.clone(), panic: panic.cloned() };
         status.tell(told).is_ok()
-    });
+    };
+    let levels = Arc::new(Levels::new(tell));
+    levels.tell_each_minute(io);
     tree.observe(move |event: &SupervisionEvent| {
         if event.actor == StatusManager::NAME && matches!(event.what, EventKind::Started { .. }) {
             levels.tell_again();

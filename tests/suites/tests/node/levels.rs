@@ -6,8 +6,9 @@ use std::time::Duration;
 use bridge_kube::fake::FakeApi;
 use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
 use kubelet::wiring::Settings;
+use messages::PodUid;
 use messages::supervision::Fault;
 use supervision::Policy;
 use testkit::node::{FakeNode, World, hard, member};
@@ -24,7 +25,7 @@ const MIB: u64 = 1 << 20;
 const WITHIN_S: u64 = 75;
 
 /// What may become of the message of a fact at its receiver.
-fn faults(message: &str) -> [Fault; 2] {
+pub fn faults(message: &str) -> [Fault; 2] {
     let message = message.to_owned();
     [Fault::Drop { message: message.clone(), count: 1 }, Fault::PanicOn { message, nth: 1 }]
 }
@@ -123,6 +124,20 @@ fn mirrors_may_be_lost_at_statusmanager() {
 }
 
 #[test]
+fn a_workers_report_may_be_lost_at_the_pool() {
+    for fault in faults("PodReported") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, _world, api) = started(sandbox, 452).await;
+            inject(&node, "PodWorkerPool", fault.clone());
+            api.put(&pod("late", "serve"));
+            within(WITHIN_S, "the pod to be told Ready", || is_told_ready(&api, "late")).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
 fn the_runtimes_health_may_be_lost_at_the_pool() {
     for fault in faults("RuntimeObserved") {
         sandbox(Policy::default(), async |sandbox| {
@@ -192,4 +207,49 @@ fn the_csi_drivers_may_be_lost_at_nodestatus() {
             node.stop().await;
         });
     }
+}
+
+#[test]
+fn the_end_of_a_quarantine_may_be_lost_at_statusmanager() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (node, _world, api) = started(sandbox, 450).await;
+        let web = api.get::<Pod>(NS, "web").and_then(|pod| pod.metadata.uid).expect("it is there");
+        let is_left_alone = || {
+            let conditions = status(&api, "web").conditions;
+            let held = |one: &PodCondition| one.type_ == "understudy.dev/Quarantined" && one.status == "True";
+            conditions.iter().flatten().any(held)
+        };
+        inject(&node, "VolumeManager", Fault::PoisonPod { pod: PodUid::new(&web), times: 4 });
+        node.tree.kill("VolumeManager").expect("it is in the tree");
+        within(WITHIN_S, "the quarantine", is_left_alone).await;
+        inject(&node, "StatusManager", Fault::Drop { message: "PodQuarantined".to_owned(), count: 1 });
+        within(10 + WITHIN_S, "its end", || !is_left_alone()).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn a_degradation_and_its_end_may_be_lost_at_nodestatus() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (node, _world, api) = started(sandbox, 451).await;
+        let is_degraded = || {
+            let conditions = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
+            conditions.iter().flatten().any(|one| one.type_ == "KubeletDegraded" && one.status == "True")
+        };
+        let lost = || {
+            let message = "SubsystemReported".to_owned();
+            inject(&node, "NodeStatus", Fault::Drop { message, count: 1 });
+        };
+        lost();
+        let times = Policy::default().restart.restarts_max + 2;
+        inject(&node, "ImageManager", Fault::PanicWhileStarting { times });
+        inject(&node, "ImageManager", Fault::PanicNow);
+        within(2 * WITHIN_S, "the condition", is_degraded).await;
+        lost();
+        // It is tried again after 300 s.
+        within(300 + WITHIN_S, "its end", || !is_degraded()).await;
+        node.stop().await;
+    });
 }

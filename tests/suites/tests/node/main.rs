@@ -41,6 +41,7 @@ mod manifests;
 mod matrix;
 mod member;
 mod metrics;
+mod mishaps;
 mod names;
 mod numbers;
 mod objects;

@@ -12,6 +12,10 @@ use supervision::Policy;
 use testkit::node::{FakeNode, World, member, settings};
 use testkit::sandbox;
 
+use crate::cluster::within;
+use crate::csi_nodes::node_ready;
+use crate::desired::inject;
+use crate::levels::faults;
 use crate::objects::{NS, clustered, object, pod, told_ready, until};
 
 const PODS: &str = "/var/lib/kubelet/pods";
@@ -100,6 +104,33 @@ fn volumes_of_another_kubelet_are_in_use_until_they_are_gone() {
         .await;
         node.stop().await;
     });
+}
+
+#[test]
+fn what_is_in_use_may_be_lost_at_nodestatus() {
+    for fault in faults("OtherVolumesObserved") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (world, api) = clustered(87);
+            let name = "kubernetes.io/csi/disk.example^1".to_owned();
+            api.put(&object::<Node>(json!({
+                "metadata": {"name": "node"}, "status": {"volumesInUse": [name.clone()]},
+            })));
+            let path = csi(&world, "u1", "pvc-1", "1");
+            let node = FakeNode::start(sandbox, &world, &member().await);
+            let is_ready = || node_ready(&api).is_some_and(|ready| ready.status == "True");
+            until("a Node that is ready", is_ready).await;
+            sandbox.pass(Duration::from_secs(5)).await;
+            assert_eq!(in_use(&api), Some(vec![name.clone()]));
+            inject(&node, "NodeStatus", fault.clone());
+            world.disk.remove_mounts_at(&path);
+            world.disk.remove(Path::new(PODS).join("u1/volumes/kubernetes.io~csi/pvc-1"));
+            // The volumes that are here are looked for every minute.
+            let is_gone = || in_use(&api).is_none_or(|names| names.is_empty());
+            within(150, "the Node to tell that it is gone", is_gone).await;
+            node.stop().await;
+        });
+    }
 }
 
 #[test]
