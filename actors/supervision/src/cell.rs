@@ -89,6 +89,9 @@ pub(crate) struct Cell {
     // Written for every message, so it has a lock of its own; `busy` says whether the work is still going on.
     doing: Mutex<Doing>,
     busy: AtomicBool,
+    /// How often each piece of work was begun.
+    #[cfg(feature = "faults")]
+    begun: Mutex<BTreeMap<&'static str, u32>>,
     dynamic: Mutex<Dynamic>,
 }
 
@@ -116,6 +119,8 @@ impl Cell {
             thread: OnceLock::new(),
             doing: Mutex::new(Doing { what: "", pod: None }),
             busy: AtomicBool::new(false),
+            #[cfg(feature = "faults")]
+            begun: Mutex::default(),
             dynamic: Mutex::new(Dynamic {
                 state: State::Starting,
                 last_crash: None,
@@ -151,8 +156,18 @@ impl Cell {
 
     /// Notes that the actor begins a piece of work.
     pub fn begin(&self, what: &'static str, pod: Option<PodUid>) {
+        #[cfg(feature = "faults")]
+        {
+            *self.begun.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        }
         *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = Doing { what, pod };
         self.busy.store(true, Ordering::Release);
+    }
+
+    /// How often each piece of work was begun, by its name.
+    #[cfg(feature = "faults")]
+    pub fn begun(&self) -> BTreeMap<&'static str, u32> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn end(&self) {

@@ -15,6 +15,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 mod children;
+#[cfg(feature = "faults")]
+mod faults;
 
 use crate::address::{Address, MailboxHandle};
 use crate::ask::{AskPort, Asker};
@@ -306,13 +308,6 @@ impl Tree {
     /// Wakes a dormant actor at once.
     pub fn revive(&self, actor: &str) -> Result<(), NoSuchActor> {
         self.find(actor)?.remote.order(Order::Revive);
-        Ok(())
-    }
-
-    /// Orders a fault; only builds with the feature `faults` carry it out.
-    #[cfg(feature = "faults")]
-    pub fn inject(&self, actor: &str, fault: messages::supervision::Fault) -> Result<(), NoSuchActor> {
-        self.find(actor)?.remote.order(Order::Fault(fault));
         Ok(())
     }
 
