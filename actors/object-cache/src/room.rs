@@ -18,15 +18,6 @@ struct Share {
     ages: BTreeMap<Arc<str>, u64>,
 }
 
-impl Share {
-    fn remove(&mut self, age: u64) -> Option<(Arc<str>, usize)> {
-        let (name, bytes) = self.by_age.remove(&age)?;
-        self.ages.remove(&name);
-        self.bytes -= bytes;
-        Some((name, bytes))
-    }
-}
-
 /// The objects that are kept without a watch, and their sizes.
 #[derive(Debug, Default)]
 pub struct Room {
@@ -65,10 +56,10 @@ impl Room {
     /// The object is not kept any longer, or is watched.
     pub fn remove(&mut self, name: &Name) {
         let Some(share) = self.shares.get_mut(&name.0) else { return };
-        let Some(age) = share.ages.get(&name.1).copied() else { return };
-        if let Some((_, bytes)) = share.remove(age) {
-            self.bytes -= bytes;
-        }
+        let kept = share.ages.remove(&name.1).and_then(|age| share.by_age.remove(&age));
+        let bytes = kept.map_or(0, |(_, bytes)| bytes);
+        share.bytes -= bytes;
+        self.bytes -= bytes;
         if share.by_age.is_empty() {
             self.shares.remove(&name.0);
         }

@@ -29,24 +29,28 @@ pub fn used_names(pod: &Pod) -> Vec<String> {
 /// How the containers of a pod use its volumes, by name. A volume that no container uses is not there: it is not mounted, as
 /// upstream has it.
 pub fn uses(spec: &PodSpec) -> BTreeMap<&str, Uses> {
-    fn names(mounts: &Option<Vec<VolumeMount>>) -> impl Iterator<Item = &str> {
-        mounts.iter().flatten().map(|mount| mount.name.as_str())
-    }
     fn devices(devices: &Option<Vec<VolumeDevice>>) -> impl Iterator<Item = &str> {
         devices.iter().flatten().map(|device| device.name.as_str())
     }
     let containers = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let ephemeral = || spec.ephemeral_containers.iter().flatten();
     let mut uses: BTreeMap<&str, Uses> = BTreeMap::new();
-    let mounted = containers().flat_map(|container| names(&container.volume_mounts));
-    for name in mounted.chain(ephemeral().flat_map(|container| names(&container.volume_mounts))) {
-        uses.entry(name).or_default().mounted = true;
+    for mount in volume_mounts(spec) {
+        uses.entry(mount.name.as_str()).or_default().mounted = true;
     }
     let raw = containers().flat_map(|container| devices(&container.volume_devices));
     for name in raw.chain(ephemeral().flat_map(|container| devices(&container.volume_devices))) {
         uses.entry(name).or_default().as_device = true;
     }
     uses
+}
+
+/// What the containers of a pod mount, each kind of containers in turn.
+fn volume_mounts(spec: &PodSpec) -> impl Iterator<Item = &VolumeMount> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts.chain(ephemeral.flat_map(|container| container.volume_mounts.iter().flatten()))
 }
 
 /// The most mounts that VolumeManager makes of one pod: the kernel has room for 100,000 (`fs.mount-max`), and every look at
@@ -58,12 +62,9 @@ pub const POD_MOUNTS_MAX: usize = 1024;
 /// # Errors
 /// They are more than [`POD_MOUNTS_MAX`].
 pub fn are_few(spec: &PodSpec) -> Result<(), String> {
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
-    let ephemeral = spec.ephemeral_containers.iter().flatten();
-    let mounts = mounts.chain(ephemeral.flat_map(|container| container.volume_mounts.iter().flatten()));
     let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
-    let parts = mounts.filter(|mount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr)).count();
+    let is_part = |mount: &&VolumeMount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr);
+    let parts = volume_mounts(spec).filter(is_part).count();
     let made = uses(spec).len() + parts;
     if made <= POD_MOUNTS_MAX {
         return Ok(());

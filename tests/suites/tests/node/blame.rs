@@ -24,7 +24,7 @@ fn status(api: &FakeApi, name: &str) -> PodStatus {
 }
 
 /// The message of the pod's condition Quarantined, which names subsystems; empty without the condition.
-fn quarantined(status: &PodStatus) -> String {
+pub fn quarantined(status: &PodStatus) -> String {
     let all = status.conditions.iter().flatten();
     let held = all.filter(|one| one.type_ == "understudy.dev/Quarantined" && one.status == "True");
     held.filter_map(|one| one.message.clone()).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bridge_kube::fake::FakeApi;
 use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::PodUid;
 use messages::supervision::Fault;
@@ -14,9 +14,11 @@ use supervision::Policy;
 use testkit::node::{FakeNode, World, hard, member};
 use testkit::{Sandbox, sandbox};
 
+use crate::blame::quarantined;
 use crate::cluster::{clustered, is_told_ready, pod, within};
 use crate::csi_nodes::node_ready;
 use crate::desired::inject;
+use crate::member::{crash_for_good, holds};
 use crate::pods::job;
 
 const NS: Option<&str> = Some("default");
@@ -30,7 +32,7 @@ pub fn faults(message: &str) -> [Fault; 2] {
     [Fault::Drop { message: message.clone(), count: 1 }, Fault::PanicOn { message, nth: 1 }]
 }
 
-fn set_address(world: &World, address: &str) {
+pub fn set_address(world: &World, address: &str) {
     let default_routes = vec![address.parse().expect("an address")];
     world.addresses.set(FoundAddresses { default_routes, ..FoundAddresses::default() });
 }
@@ -67,11 +69,6 @@ async fn another_node(api: &FakeApi) {
     within(20, "another Node", || node_uid(api).is_some_and(|uid| Some(uid) != first)).await;
 }
 
-fn is_short_of_memory(api: &FakeApi) -> bool {
-    let conditions = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
-    conditions.iter().flatten().any(|one| one.type_ == "MemoryPressure" && one.status == "True")
-}
-
 #[test]
 fn the_nodes_pressure_may_be_lost_at_any_observer() {
     for actor in ["NodeStatus", "PodManager"] {
@@ -82,7 +79,7 @@ fn the_nodes_pressure_may_be_lost_at_any_observer() {
                 inject(&node, actor, fault.clone());
                 world.stats.set_memory(MIB);
                 if actor == "NodeStatus" {
-                    within(WITHIN_S, "the condition", || is_short_of_memory(&api)).await;
+                    within(WITHIN_S, "the condition", || holds(&api, "MemoryPressure", "True")).await;
                 } else {
                     sandbox.pass(Duration::from_secs(WITHIN_S)).await;
                     api.put(&pod("late", "serve"));
@@ -215,11 +212,7 @@ fn the_end_of_a_quarantine_may_be_lost_at_statusmanager() {
         sandbox.expect_crashes();
         let (node, _world, api) = started(sandbox, 450).await;
         let web = api.get::<Pod>(NS, "web").and_then(|pod| pod.metadata.uid).expect("it is there");
-        let is_left_alone = || {
-            let conditions = status(&api, "web").conditions;
-            let held = |one: &PodCondition| one.type_ == "understudy.dev/Quarantined" && one.status == "True";
-            conditions.iter().flatten().any(held)
-        };
+        let is_left_alone = || !quarantined(&status(&api, "web")).is_empty();
         inject(&node, "VolumeManager", Fault::PoisonPod { pod: PodUid::new(&web), times: 4 });
         node.tree.kill("VolumeManager").expect("it is in the tree");
         within(WITHIN_S, "the quarantine", is_left_alone).await;
@@ -234,18 +227,13 @@ fn a_degradation_and_its_end_may_be_lost_at_nodestatus() {
     sandbox(Policy::default(), async |sandbox| {
         sandbox.expect_crashes();
         let (node, _world, api) = started(sandbox, 451).await;
-        let is_degraded = || {
-            let conditions = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
-            conditions.iter().flatten().any(|one| one.type_ == "KubeletDegraded" && one.status == "True")
-        };
+        let is_degraded = || holds(&api, "KubeletDegraded", "True");
         let lost = || {
             let message = "SubsystemReported".to_owned();
             inject(&node, "NodeStatus", Fault::Drop { message, count: 1 });
         };
         lost();
-        let times = Policy::default().restart.restarts_max + 2;
-        inject(&node, "ImageManager", Fault::PanicWhileStarting { times });
-        inject(&node, "ImageManager", Fault::PanicNow);
+        crash_for_good(&node, "ImageManager");
         within(2 * WITHIN_S, "the condition", is_degraded).await;
         lost();
         // It is tried again after 300 s.

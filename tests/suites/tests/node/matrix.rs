@@ -35,14 +35,14 @@ use crate::pods::{job, web};
 const MEMBERS_ONLY: [&str; 3] = ["NodeStatus", "Lease", "CertificateManager"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub enum Phase {
     Starting,
     Running,
     Stopping,
 }
 
 /// Recovery is what is tested here; the limit has its own tests.
-fn patient() -> Policy {
+pub fn patient() -> Policy {
     Policy {
         restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },
         child_restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },

@@ -155,12 +155,12 @@ fn condition(api: &FakeApi, kind: &str) -> Option<(String, String, String)> {
     Some((found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default()))
 }
 
-fn holds(api: &FakeApi, kind: &str, status: &str) -> bool {
+pub fn holds(api: &FakeApi, kind: &str, status: &str) -> bool {
     condition(api, kind).is_some_and(|(now, ..)| now == status)
 }
 
 /// Crashes an actor until supervision gives it up.
-async fn crash_for_good(node: &FakeNode, actor: &str) {
+pub fn crash_for_good(node: &FakeNode, actor: &str) {
     let times = Policy::default().restart.restarts_max + 2;
     node.tree.inject(actor, Fault::PanicWhileStarting { times }).expect("it is in the tree");
     node.tree.inject(actor, Fault::PanicNow).expect("it is in the tree");
@@ -174,7 +174,7 @@ fn a_subsystem_that_sleeps_degrades_the_node_until_it_wakes() {
         let node = FakeNode::start(sandbox, &world, &member().await);
         until("a ready node", || holds(&api, "Ready", "True")).await;
         assert_eq!(condition(&api, "KubeletDegraded"), None, "a stock node looks like any other");
-        crash_for_good(&node, "ImageManager").await;
+        crash_for_good(&node, "ImageManager");
         until("the condition", || holds(&api, "KubeletDegraded", "True")).await;
         let (_, reason, message) = condition(&api, "KubeletDegraded").expect("it is there");
         assert_eq!(reason, "SubsystemDormant");
@@ -201,7 +201,7 @@ fn a_node_whose_vital_subsystem_has_failed_is_written_not_ready_whoever_it_was()
             let (world, api) = cluster(86);
             let node = FakeNode::start(sandbox, &world, &member().await);
             until("a ready node", || holds(&api, "Ready", "True")).await;
-            crash_for_good(&node, actor).await;
+            crash_for_good(&node, actor);
             let failure = node.tree.failed().await;
             assert_eq!(failure.actor, actor);
             let begun = tokio::time::Instant::now();
@@ -223,7 +223,7 @@ fn last_words_do_not_wait_for_a_node_status_that_stands_still() {
         let (world, api) = cluster(88);
         let node = FakeNode::start(sandbox, &world, &member().await);
         until("a ready node", || holds(&api, "Ready", "True")).await;
-        crash_for_good(&node, "Pleg").await;
+        crash_for_good(&node, "Pleg");
         let failure = node.tree.failed().await;
         node.tree.inject("NodeStatus", Fault::Stall).expect("it is in the tree");
         let begun = tokio::time::Instant::now();
@@ -244,7 +244,7 @@ fn last_words_that_nobody_hears_hold_nothing_up() {
         let node = FakeNode::start(sandbox, &world, &member().await);
         until("a ready node", || holds(&api, "Ready", "True")).await;
         api.set_down(true);
-        crash_for_good(&node, "NodeStatus").await;
+        crash_for_good(&node, "NodeStatus");
         let failure = node.tree.failed().await;
         let begun = tokio::time::Instant::now();
         node.node.last_words.as_ref().expect("a member has them").not_ready(&failure).await;

@@ -12,17 +12,19 @@ use bridge_cri::Rpc;
 use bridge_kube::fake::FakeApi;
 use bridge_node::cgroups::Cgroups;
 use bridge_node::checkpoint::CheckpointStore;
-use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::CATALOGUE;
 use messages::supervision::Fault;
 use serde_json::{Value, json};
-use supervision::{Policy, RestartPolicy, State};
+use supervision::State;
 use testkit::node::{FakeNode, IMAGE, World, member};
 use testkit::{Random, sandbox};
 use tokio::time::Instant;
 
 use crate::cluster::{is_told_ready, until, within};
+use crate::levels::set_address;
+use crate::matrix::{Phase, patient};
+use crate::member::holds;
 use crate::objects::{NS, clustered, config_map, object, secret};
 use crate::pods::web;
 
@@ -37,13 +39,6 @@ const PAIRS: usize = 400;
 /// The node is as it would be without a mishap so many seconds after it, at the latest: a fact is told again every minute, what was
 /// late comes after 70 seconds, and what hangs is given up after two minutes.
 const SETTLED_WITHIN_S: u64 = 600;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Starting,
-    Running,
-    Stopping,
-}
 
 const PHASES: [Phase; 3] = [Phase::Starting, Phase::Running, Phase::Stopping];
 
@@ -211,7 +206,7 @@ fn differences(now: &Seen, expected: &Seen) -> Vec<String> {
     more.chain(fewer).collect()
 }
 
-/// Waits until the node is as expected; without an expectation until it is the same for a minute.
+/// Waits until the node is as expected; without an expectation as long as it may take.
 async fn settled(world: &World, api: &FakeApi, names: &Names, expected: Option<&Seen>, what: &str) -> Seen {
     let end = Instant::now() + Duration::from_secs(SETTLED_WITHIN_S);
     let Some(expected) = expected else {
@@ -304,16 +299,6 @@ fn job() -> Pod {
     }))
 }
 
-/// Recovery is what is looked at here; the limit has its own tests.
-fn patient() -> Policy {
-    Policy {
-        restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },
-        child_restart: RestartPolicy { restarts_max: 1000, ..RestartPolicy::default() },
-        dormant_children_max: 1000,
-        ..Policy::default()
-    }
-}
-
 /// Plays a case; without an expectation the one of a run in which nothing happens.
 fn play(case: &Case, expected: Option<&Course>) -> Course {
     println!("{case:?}");
@@ -321,19 +306,11 @@ fn play(case: &Case, expected: Option<&Course>) -> Course {
     sandbox(patient(), async |sandbox| {
         sandbox.expect_crashes();
         let (world, api) = clustered(7);
-        let address = |text: &str| {
-            let default_routes = vec![text.parse().expect("an address")];
-            world.addresses.set(FoundAddresses { default_routes, ..FoundAddresses::default() });
-        };
-        address("192.0.2.20");
+        set_address(&world, "192.0.2.20");
         config_map(&api, "settings", json!({ "a": "b" }));
         secret(&api, "key", json!({ "key": "Yg==" }));
         let node = FakeNode::start(sandbox, &world, &member().await);
-        let is_up = || {
-            let node = api.get::<Node>(None, "node").and_then(|node| node.status?.conditions);
-            node.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
-        };
-        within(60, "a Node that is ready", is_up).await;
+        within(60, "a Node that is ready", || holds(&api, "Ready", "True")).await;
         if *phase == Phase::Starting {
             arm(&node, mishaps).await;
         }
@@ -358,14 +335,13 @@ fn play(case: &Case, expected: Option<&Course>) -> Course {
         within(SETTLED_WITHIN_S, "two pods that serve and one that has ended", is_served).await;
         if *phase == Phase::Running {
             arm(&node, mishaps).await;
-            config_map(&api, "settings", json!({ "a": "b", "c": "d" }));
-            address("192.0.2.30");
+        }
+        config_map(&api, "settings", json!({ "a": "b", "c": "d" }));
+        set_address(&world, "192.0.2.30");
+        if *phase == Phase::Running {
             relieve(&node, mishaps).await;
             // A period of everything.
             sandbox.pass(Duration::from_secs(100)).await;
-        } else {
-            config_map(&api, "settings", json!({ "a": "b", "c": "d" }));
-            address("192.0.2.30");
         }
         let running = expected.map(|expected| &expected.running);
         let running = settled(&world, &api, &names, running, "while pods run").await;
