@@ -54,8 +54,18 @@ pub enum Fault {
         /// How many.
         count: u32,
     },
-    /// Handle the next `count` messages of this name later.
+    /// Handle the next `count` messages of this name later; others of the name overtake them.
     Delay {
+        /// The message's name.
+        message: String,
+        /// How many.
+        count: u32,
+        /// By how many milliseconds.
+        ms: u64,
+    },
+    /// Handle the next `count` messages of this name later, and those of the name that come meanwhile after them: what a
+    /// mailbox, which keeps order, can let happen.
+    Hold {
         /// The message's name.
         message: String,
         /// How many.

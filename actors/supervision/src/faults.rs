@@ -61,10 +61,17 @@ mod armed {
     pub(crate) struct Faults<A: Subsystem> {
         orders: Vec<Fault>,
         again: VecDeque<Entry<A>>,
-        delayed: Vec<(Instant, Entry<A>)>,
+        delayed: Vec<Delayed<A>>,
         wake: Option<Pin<Box<Sleep>>>,
         stalled: bool,
         poison: Vec<(PodUid, u32)>,
+    }
+
+    struct Delayed<A: Subsystem> {
+        until: Instant,
+        entry: Entry<A>,
+        /// Whether others of its name wait behind it.
+        holds: bool,
     }
 
     impl<A: Subsystem> Default for Faults<A> {
@@ -152,6 +159,11 @@ mod armed {
         /// Applies faults to an entry; the result is what to handle now, or nothing if the entry is dropped
         /// or delayed.
         pub fn meet(&mut self, entry: Entry<A>, cell: &Cell) -> Option<Entry<A>> {
+            let before = self.delayed.iter().filter(|one| one.holds && one.entry.name == entry.name);
+            if let Some(until) = before.map(|one| one.until).max() {
+                self.delayed.push(Delayed { until, entry, holds: true });
+                return None;
+            }
             let mut spent = None;
             let mut met = Some(entry);
             for (at, fault) in self.orders.iter_mut().enumerate() {
@@ -163,7 +175,13 @@ mod armed {
                         count
                     }
                     Fault::Delay { message, count, ms } if message == name => {
-                        self.delayed.push((Instant::now() + Duration::from_millis(*ms), entry));
+                        let until = Instant::now() + Duration::from_millis(*ms);
+                        self.delayed.push(Delayed { until, entry, holds: false });
+                        count
+                    }
+                    Fault::Hold { message, count, ms } if message == name => {
+                        let until = Instant::now() + Duration::from_millis(*ms);
+                        self.delayed.push(Delayed { until, entry, holds: true });
                         count
                     }
                     Fault::Duplicate { message, count } if message == name => {
@@ -194,18 +212,17 @@ mod armed {
             met
         }
 
-        /// A duplicate, or a delayed message whose delay is over.
+        /// A duplicate, or a delayed message whose delay is over; of two of one moment the first to come.
         pub fn poll_delayed(&mut self, cx: &mut Context<'_>) -> Option<Entry<A>> {
             if let Some(entry) = self.again.pop_front() {
                 return Some(entry);
             }
-            let next =
-                self.delayed.iter().enumerate().min_by_key(|(_, (at, _))| *at).map(|(i, (at, _))| (i, *at));
-            let (index, at) = next?;
-            if at <= Instant::now() {
-                return Some(self.delayed.remove(index).1);
+            let (index, next) = self.delayed.iter().enumerate().min_by_key(|(_, one)| one.until)?;
+            let until = next.until;
+            if until <= Instant::now() {
+                return Some(self.delayed.remove(index).entry);
             }
-            let sleep = self.wake.insert(Box::pin(tokio::time::sleep_until(at)));
+            let sleep = self.wake.insert(Box::pin(tokio::time::sleep_until(until)));
             let _not_yet = std::future::Future::poll(sleep.as_mut(), cx);
             None
         }

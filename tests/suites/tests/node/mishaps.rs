@@ -61,8 +61,8 @@ fn troubles(message: &str) -> [Fault; 5] {
     [
         Fault::Drop { message: message.clone(), count: 1 },
         Fault::Drop { message: message.clone(), count: 3 },
-        Fault::Delay { message: message.clone(), count: 1, ms: 3000 },
-        Fault::Delay { message: message.clone(), count: 2, ms: 70_000 },
+        Fault::Hold { message: message.clone(), count: 1, ms: 3000 },
+        Fault::Hold { message: message.clone(), count: 2, ms: 70_000 },
         Fault::Duplicate { message, count: 2 },
     ]
 }

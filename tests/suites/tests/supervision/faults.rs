@@ -150,6 +150,27 @@ fn delay_messages() {
 }
 
 #[test]
+fn hold_messages_back() {
+    sandbox(Policy::default(), async |world| {
+        let fault = log_fault(|message| Fault::Hold { message, count: 2, ms: 500 });
+        let (counter, outside) = with(world, fault).await;
+        tell_logs(&counter, 1..=2);
+        world.pass(Duration::from_millis(400)).await;
+        assert!(outside.logged().is_empty(), "none overtakes the first");
+        world.pass(Duration::from_millis(200)).await;
+        assert_eq!(outside.logged(), [1, 2], "that the second waited is not the second fault");
+        tell_logs(&counter, 3..=3);
+        world.pass(Duration::from_millis(400)).await;
+        tell_logs(&counter, 4..=5);
+        world.pass(Duration::from_millis(200)).await;
+        assert_eq!(outside.logged(), [1, 2, 3, 4, 5], "the later ones wait no longer than the first");
+        tell_logs(&counter, 6..=6);
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(outside.logged(), [1, 2, 3, 4, 5, 6]);
+    });
+}
+
+#[test]
 fn duplicate_messages() {
     sandbox(Policy::default(), async |world| {
         let fault = log_fault(|message| Fault::Duplicate { message, count: 2 });

@@ -24,13 +24,14 @@ const SERVES_AGAIN: Duration = Duration::from_secs(11);
 fn fault(random: &mut Random) -> Fault {
     let message = ["Log", "Count", "Latest", "GetIncarnation", "timer"][random.below(5) as usize].to_owned();
     let count = 1 + random.below(3) as u32;
-    match random.below(7) {
+    match random.below(8) {
         0 => Fault::PanicNow,
         1 => Fault::PanicOn { message, nth: count },
         2 => Fault::PanicWhileStarting { times: 1 },
         3 => Fault::Drop { message, count },
         4 => Fault::Delay { message, count, ms: random.below(2000) },
         5 => Fault::Duplicate { message, count },
+        6 => Fault::Hold { message, count, ms: random.below(2000) },
         _ => Fault::SqueezeMailbox { bound: 1 + random.below(8) as usize },
     }
 }
