@@ -322,9 +322,12 @@ impl PodSources {
                 self.say_unreadable(&one);
                 let uid = PodUid::new(&one.uid);
                 match one.said {
-                    Said::Listed => return self.api_pods.unreadable(uid),
-                    Said::Changed => self.api_pods.unread(&uid),
-                    Said::Gone => self.api_pods.forget(&uid, GonePod::default()),
+                    Said::Listed => return self.api_pods.unreadable(one),
+                    Said::Changed => blame::for_pod(&uid, || self.api_pods.unread(&one, now)),
+                    Said::Gone => {
+                        let granted_seconds = one.deletion.deletion_grace_period_seconds;
+                        self.api_pods.forget(&uid, GonePod { granted_seconds, superseded: false })
+                    }
                 }
             }
             Followed::Trouble(error) => {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bridge_kube::Unreadable;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
@@ -26,7 +28,7 @@ pub struct ApiPods {
     /// As PodManager is told of them. Complete once the list has been heard.
     journal: Journal<SourcePod>,
     /// Pods of the list that comes next that cannot be read.
-    unreadable: BTreeSet<PodUid>,
+    unreadable: Vec<Unreadable>,
     /// Pods that PodSources has quarantined, in their newest version.
     left_alone: BTreeMap<PodUid, Pod>,
 }
@@ -39,7 +41,7 @@ impl ApiPods {
             rules,
             pods: BTreeMap::new(),
             journal: Journal::new(incarnation),
-            unreadable: BTreeSet::new(),
+            unreadable: Vec::new(),
             left_alone: BTreeMap::new(),
         }
     }
@@ -54,7 +56,7 @@ impl ApiPods {
     ) -> Option<PodSetUpdate<SourcePod>> {
         let before = self.journal.digest();
         let unread = std::mem::take(&mut self.unreadable);
-        let mut listed = unread.clone();
+        let mut listed: BTreeSet<PodUid> = unread.iter().map(|one| PodUid::new(&one.uid)).collect();
         self.left_alone.clear();
         for pod in pods {
             let uid = PodRef::of(&pod).uid;
@@ -65,8 +67,8 @@ impl ApiPods {
             }
             listed.insert(uid);
         }
-        for uid in &unread {
-            self.unread(uid);
+        for one in &unread {
+            self.unread(one, now);
         }
         let known = self.pods.keys().chain(self.journal.unread_uids());
         let gone: Vec<PodUid> = known.filter(|uid| !listed.contains(*uid)).cloned().collect();
@@ -78,14 +80,30 @@ impl ApiPods {
     }
 
     /// Notes that a pod of the next list cannot be decoded: its last known version stays.
-    pub fn unreadable(&mut self, uid: PodUid) {
-        self.unreadable.insert(uid);
+    pub fn unreadable(&mut self, one: Unreadable) {
+        self.unreadable.push(one);
     }
 
-    /// A pod cannot be read as it is now: what was known of it goes on. Returns the message that there is such a pod if
-    /// nothing was known, since its absence would mean that it has gone.
-    pub fn unread(&mut self, uid: &PodUid) -> Option<PodSetUpdate<SourcePod>> {
-        if self.pods.contains_key(uid) { None } else { self.journal.unread(uid) }
+    /// A pod cannot be read as it is now: what was known of it goes on, but for its deletion. Returns the message that
+    /// there is such a pod if nothing was known, since its absence would mean that it has gone.
+    pub fn unread(&mut self, one: &Unreadable, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let uid = PodUid::new(&one.uid);
+        let known = self.pods.get(&uid).map(|known| &known.pod);
+        if one.deletion.deletion_timestamp.is_none() {
+            return if known.is_some() { None } else { self.journal.unread(&uid) };
+        }
+        match known {
+            Some(known) => {
+                let mut pod = Pod::clone(known);
+                delete(&mut pod, one);
+                self.changed(pod, now)
+            }
+            None => {
+                let pod = unspecified(one, now);
+                self.pods.insert(uid.clone(), pod.clone());
+                Some(self.journal.put(&uid, pod))
+            }
+        }
     }
 
     /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`]. Returns the message that tells
@@ -162,6 +180,24 @@ fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     SourcePod { pod: Arc::new(pod), refused: Some(not_judged()), made_anew: None }
 }
 
+/// Marks the pod as being deleted, as the one that cannot be read is.
+fn delete(pod: &mut Pod, one: &Unreadable) {
+    pod.metadata.deletion_timestamp.clone_from(&one.deletion.deletion_timestamp);
+    pod.metadata.deletion_grace_period_seconds = one.deletion.deletion_grace_period_seconds;
+}
+
+/// A pod that is being deleted, and of which nothing can be read but that: what runs of it ends, and nothing begins.
+fn unspecified(one: &Unreadable, now: Timestamp) -> SourcePod {
+    let text = |text: &str| Some(text.to_owned());
+    let (namespace, name, uid) = (text(&one.namespace), text(&one.name), text(&one.uid));
+    let metadata = ObjectMeta { namespace, name, uid, ..ObjectMeta::default() };
+    let mut pod = Pod { metadata, spec: Some(PodSpec::default()), status: None };
+    delete(&mut pod, one);
+    annotate(&mut pod, None, now);
+    let refused = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: one.why.clone() };
+    SourcePod { pod: Arc::new(pod), refused: Some(refused), made_anew: None }
+}
+
 /// Annotates the pod with source and time; returns whether it is a mirror.
 fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
     // Managed fields are large and of no use here.
@@ -202,6 +238,8 @@ fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use bridge_kube::{Deletion, Said};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use pod_set::PodSet;
     use serde_json::json;
 
@@ -217,6 +255,12 @@ mod tests {
 
     fn plain(uid: &str) -> Pod {
         pod(uid, json!({ "containers": [{ "name": "c", "image": "i" }] }))
+    }
+
+    fn unread(uid: &str) -> Unreadable {
+        let (namespace, name, uid, why) =
+            ("ns".to_owned(), uid.to_owned(), uid.to_owned(), "too much".to_owned());
+        Unreadable { namespace, name, uid, deletion: Deletion::default(), said: Said::Listed, why }
     }
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -286,7 +330,7 @@ mod tests {
     fn a_pod_of_the_list_that_cannot_be_read_goes_on_as_it_was_known() {
         let mut pods = nothing();
         pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
-        pods.unreadable(PodUid::new("a"));
+        pods.unreadable(unread("a"));
         assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_none());
         assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_some());
         assert_eq!(uids(&pods), ["b"]);
@@ -295,25 +339,53 @@ mod tests {
     #[test]
     fn a_pod_of_which_nothing_is_known_is_told_as_one_that_cannot_be_read_until_it_can_or_goes() {
         let (mut pods, mut heard) = (nothing(), PodSet::default());
-        let unread =
+        let unread_in =
             |heard: &PodSet<SourcePod>| heard.unread_uids().map(ToString::to_string).collect::<Vec<_>>();
         let list = |pods: &mut ApiPods, unreadable: &[&str], listed: &[&str]| {
-            unreadable.iter().for_each(|uid| pods.unreadable(PodUid::new(uid)));
+            unreadable.iter().for_each(|uid| pods.unreadable(unread(uid)));
             pods.all(listed.iter().map(|uid| plain(uid)).collect(), &BTreeSet::new(), NOW)
         };
         heard.take(list(&mut pods, &["x", "y", "z"], &["a"]).unwrap());
-        assert_eq!((unread(&heard), heard.len()), (vec!["x".to_owned(), "y".to_owned(), "z".to_owned()], 1));
+        assert_eq!(
+            (unread_in(&heard), heard.len()),
+            (vec!["x".to_owned(), "y".to_owned(), "z".to_owned()], 1)
+        );
         let removed = |heard: &PodSet<SourcePod>, uid| heard.is_removed(&PodUid::new(uid));
         assert!(heard.is_complete() && !removed(&heard, "x") && removed(&heard, "b"));
         assert!(list(&mut pods, &["x", "y", "z"], &["a"]).is_none(), "no news");
         heard.take(pods.changed(plain("x"), NOW).unwrap());
         heard.take(pods.gone(&plain("y")).unwrap());
-        assert_eq!((unread(&heard), heard.len(), removed(&heard, "y")), (vec!["z".to_owned()], 2, true));
+        assert_eq!((unread_in(&heard), heard.len(), removed(&heard, "y")), (vec!["z".to_owned()], 2, true));
         heard.take(list(&mut pods, &["x"], &["a"]).unwrap());
-        assert_eq!((unread(&heard), heard.len(), removed(&heard, "z")), (vec![], 2, true), "x is known");
-        assert!(pods.unread(&PodUid::new("x")).is_none(), "what was known goes on");
-        heard.take(pods.unread(&PodUid::new("new")).unwrap());
-        assert_eq!(unread(&heard), ["new"]);
+        assert_eq!((unread_in(&heard), heard.len(), removed(&heard, "z")), (vec![], 2, true), "x is known");
+        assert!(pods.unread(&unread("x"), NOW).is_none(), "what was known goes on");
+        heard.take(pods.unread(&unread("new"), NOW).unwrap());
+        assert_eq!(unread_in(&heard), ["new"]);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_deleted_whether_anything_is_known_of_it_or_not() {
+        let mut pods = nothing();
+        pods.all(vec![plain("a")], &BTreeSet::new(), NOW);
+        let deleted = |uid| {
+            let deletion =
+                Deletion { deletion_timestamp: Some(Time(NOW)), deletion_grace_period_seconds: Some(7) };
+            Unreadable { deletion, ..unread(uid) }
+        };
+        pods.unreadable(deleted("b"));
+        pods.unreadable(deleted("a"));
+        assert!(pods.all(vec![], &BTreeSet::new(), NOW).is_some());
+        assert!(
+            pods.unread(&deleted("a"), NOW).is_none() && pods.unread(&deleted("b"), NOW).is_none(),
+            "no news"
+        );
+        for (uid, containers, refused) in [("a", 1, false), ("b", 0, true)] {
+            let told = pods.journal.get(&PodUid::new(uid)).unwrap();
+            assert_eq!(told.pod.metadata.deletion_timestamp, Some(Time(NOW)));
+            assert_eq!(told.pod.metadata.deletion_grace_period_seconds, Some(7));
+            assert_eq!(told.pod.spec.as_ref().map(|spec| spec.containers.len()), Some(containers));
+            assert_eq!(told.refused.is_some(), refused);
+        }
     }
 
     #[test]

@@ -9,13 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use kube::Client;
 use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,7 +23,7 @@ use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
 use super::limits::{Bucket, RateLimit, Share, TooLate, Traffic};
 use super::metrics::HostMetrics;
-use super::object::{Object, Said, Unreadable, read_object};
+use super::object::Object;
 use super::request::escaped;
 pub use super::request::{Delete, Patch, Select};
 use bridge_io::Io;
@@ -33,8 +32,9 @@ use bridge_io::clock::Clock;
 use bridge_io::clock::SystemClock;
 use bridge_pace::panics;
 
-/// The most bytes of an answer; the largest list of one node's pods stays far below.
+/// The most bytes of an answer. A list that is longer is read in pages.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// The most bytes of a refusal's body.
 const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
 /// How often one call is sent again at the time that the server asks for.
@@ -62,6 +62,7 @@ pub struct ApiClient {
     /// The tenant that calls count against; `None` is the namespace of each.
     tenant: Option<Arc<str>>,
     deadline: Duration,
+    answer_bytes_max: usize,
     redial: Vec<Arc<dyn Redial>>,
     api_health: ApiHealth,
     /// Counts the calls; `None` for a client whose calls are not the kubelet's.
@@ -84,7 +85,11 @@ fn verb(operation: &str) -> &str {
 }
 
 /// `/api/v1/namespaces/<ns>/pods/<name>/<subresource>`, with the group and version of the object's type.
-fn path<K: Object>(namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> String {
+pub(super) fn path<K: Object>(
+    namespace: Option<&str>,
+    name: Option<&str>,
+    subresource: Option<&str>,
+) -> String {
     let mut path = K::url_path(&(), namespace);
     for part in [name, subresource].into_iter().flatten() {
         path.push('/');
@@ -120,36 +125,12 @@ async fn refusal(operation: &str, answer: Response<Body>) -> ApiError {
     ApiError::of_status(operation.to_owned(), code, retry_after, status)
 }
 
-/// A list as the server answered it; its items are not decoded yet.
-#[derive(Deserialize)]
-pub(super) struct ListBody {
-    #[serde(default)]
-    pub metadata: VersionBody,
-    #[serde(default)]
-    items: Option<Vec<Box<RawValue>>>,
-}
-
-/// The part of an object's or a list's metadata that tells how new it is.
+/// The part of an object's metadata that tells how new it is.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VersionBody {
     #[serde(default)]
     pub resource_version: Option<String>,
-}
-
-impl ListBody {
-    /// The items decoded as type `K`, and those that cannot be.
-    pub fn items<K: Object>(self) -> (Vec<K>, Vec<Unreadable>) {
-        let (mut good, mut unreadable) = (Vec::new(), Vec::new());
-        for item in self.items.into_iter().flatten() {
-            // Decoded from bytes like everything else: each further kind of source would compile the same code again.
-            match read_object(item.get().as_bytes(), Said::Listed) {
-                Ok(object) => good.push(object),
-                Err(found) => unreadable.push(found.0),
-            }
-        }
-        (good, unreadable)
-    }
 }
 
 /// A decoded answer, of a type that only the caller knows.
@@ -169,6 +150,7 @@ impl ApiClient {
             traffic: Traffic::Node,
             tenant: None,
             deadline,
+            answer_bytes_max: ANSWER_BYTES_MAX,
             redial: Vec::new(),
             api_health: ApiHealth::new(Arc::new(SystemClock)),
             metrics: None,
@@ -230,6 +212,13 @@ impl ApiClient {
     #[must_use]
     pub fn counted(self, metrics: HostMetrics) -> Self {
         Self { metrics: Some(metrics), ..self }
+    }
+
+    /// The same client, which takes answers of at most so many bytes.
+    #[cfg(any(test, feature = "fake"))]
+    #[must_use]
+    pub fn taking(self, answer_bytes_max: usize) -> Self {
+        Self { answer_bytes_max, ..self }
     }
 
     /// The same client, with random numbers from `clock` for the waits between attempts.
@@ -322,17 +311,6 @@ impl ApiClient {
         self.send_object(http::Method::POST, path::<K>(namespace, Some(name), Some(subresource)), body)
     }
 
-    /// The metadata and the undecoded items of a list.
-    pub(super) fn list_raw<K: Object>(&self, select: &Select, version: &str) -> Reply<ListBody> {
-        let mut query = format!("resourceVersion={version}");
-        if let Some(fields) = &select.fields {
-            query.push_str("&fieldSelector=");
-            query.extend(escaped(fields));
-        }
-        let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
-        self.json(http::Method::GET, path, None, None)
-    }
-
     /// Opens a watch: an answer with a body that continues.
     pub(super) fn open_watch<K: Object>(
         &self,
@@ -356,12 +334,6 @@ impl ApiClient {
             let answer = this.within(&operation, &course, this.send(&operation, &course, request)).await?;
             if answer.status().is_success() { Ok(answer) } else { Err(refusal(&operation, answer).await) }
         })
-    }
-
-    /// Reads all selected objects once. An object that cannot be decoded is logged and left out.
-    pub fn list<K: Object>(&self, select: &Select) -> Reply<Vec<K>> {
-        let listed = self.list_raw::<K>(select, "");
-        Box::pin(async move { Ok(listed.await?.items().0) })
     }
 
     fn send_object<T: Serialize, R: DeserializeOwned + Send + 'static>(
@@ -388,7 +360,7 @@ impl ApiClient {
         self.json(http::Method::PATCH, path, Some(content), Some(value.clone()))
     }
 
-    fn json<R: DeserializeOwned + Send + 'static>(
+    pub(super) fn json<R: DeserializeOwned + Send + 'static>(
         &self,
         method: http::Method,
         path: String,
@@ -454,12 +426,15 @@ impl ApiClient {
     ) -> Result<Bytes, ApiError> {
         let answer = self.send(operation, course, request).await?;
         if answer.status().is_success() {
-            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = Limited::new(answer.into_body(), self.answer_bytes_max).collect().await;
             let body = body.map(http_body_util::Collected::to_bytes);
             if let Ok(body) = &body {
                 self.count(|metrics| metrics.received(verb(operation), body.len()));
             }
             return body.map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    return ApiError::too_long(operation.to_owned(), self.answer_bytes_max);
+                }
                 self.doubt();
                 ApiError::unanswered(operation.to_owned(), format!("the answer broke off: {error}"))
             });
@@ -538,7 +513,7 @@ impl ApiClient {
         })
     }
 
-    fn on_io<T: Send + 'static>(
+    pub(super) fn on_io<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Reply<T> {

@@ -7,6 +7,8 @@ use serde::Deserialize;
 
 /// The reason of a call that the client's own rate limit kept back.
 const TOO_MANY: &str = "ClientRateLimited";
+/// The reason of a call whose answer has more bytes than the client takes.
+const TOO_LONG: &str = "AnswerTooLong";
 
 /// A failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +121,17 @@ impl ApiError {
     /// A call that was not sent: at the client's own rate limit its turn would have come after its deadline.
     pub(super) fn not_sent(operation: String, why: impl std::fmt::Display) -> Self {
         Self { reason: TOO_MANY.to_owned(), ..Self::unanswered(operation, why.to_string()) }
+    }
+
+    /// A call whose answer has more bytes than the client takes.
+    pub(super) fn too_long(operation: String, bytes_max: usize) -> Self {
+        let message = format!("the answer is longer than {bytes_max} bytes");
+        Self { reason: TOO_LONG.to_owned(), ..Self::unanswered(operation, message) }
+    }
+
+    /// Whether it is one of those.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.code == 0 && self.reason == TOO_LONG
     }
 
     pub(super) fn of_status(

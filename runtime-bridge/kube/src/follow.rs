@@ -15,6 +15,7 @@ use tokio_util::io::StreamReader;
 use super::api::{ApiClient, Select, VersionBody};
 use super::api_health::{ApiHealth, RecoveryWaiter};
 use super::error::{ApiError, StatusBody};
+use super::list::Listed;
 use super::object::{Object, Said, Unreadable, read_object};
 use bridge_pace::Backoff;
 
@@ -120,12 +121,11 @@ async fn follow_once<K: Object>(
     select: &Select,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<ApiError, Left> {
-    let listed = match api.list_raw::<K>(select, "").await {
+    let Listed { version, all, unreadable } = match api.list_all::<K>(select).await {
         Ok(listed) => listed,
         Err(error) => return Ok(error),
     };
-    let mut version = listed.metadata.resource_version.clone().unwrap_or_else(|| "0".to_owned());
-    let (all, unreadable) = listed.items::<K>();
+    let mut version = version.unwrap_or_else(|| "0".to_owned());
     for one in unreadable {
         // A follower of one object has nothing left to work with.
         if select.is_one() {

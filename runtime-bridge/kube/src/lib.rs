@@ -19,6 +19,7 @@ mod follow;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod list;
 mod metrics;
 mod object;
 pub mod ports;
@@ -36,7 +37,7 @@ pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::{RateLimit, Traffic};
 pub use metrics::{HostMetrics, RestMetrics};
-pub use object::{Object, Said, Unreadable};
+pub use object::{Deletion, Object, Said, Unreadable};
 pub use ports::{
     CertificateRequests, ClaimStatuses, CsiNodes, Events, Follow, Leases, MirrorObjects, NodeObject,
     PodObjects, PodStatuses, Read, Tokens, VolumeObjects,

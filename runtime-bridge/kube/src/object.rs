@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Debug};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,10 +33,22 @@ pub struct Unreadable {
     pub name: String,
     /// The UID; empty if it cannot be read.
     pub uid: String,
+    /// The moment and the grace of its deletion, if it is being deleted.
+    pub deletion: Deletion,
     /// How the server sent the object.
     pub said: Said,
     /// Why the object cannot be decoded.
     pub why: String,
+}
+
+/// What an object's metadata say of its deletion; nothing if the object is not being deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Deletion {
+    /// `deletionTimestamp`.
+    pub deletion_timestamp: Option<Time>,
+    /// `deletionGracePeriodSeconds`.
+    pub deletion_grace_period_seconds: Option<i64>,
 }
 
 /// How a server sent an object.
@@ -61,6 +74,8 @@ struct NameBody {
     name: String,
     uid: String,
     resource_version: Option<String>,
+    #[serde(flatten)]
+    deletion: Deletion,
 }
 
 /// The most objects and lists that a spec nests. Three bytes of JSON become three kilobytes in a list of volumes: an object
@@ -154,7 +169,7 @@ pub(super) fn read_object<K: Object>(
     said: Said,
 ) -> Result<K, Box<(Unreadable, Option<String>)>> {
     decode(bytes).map_err(|why| {
-        let NameBody { namespace, name, uid, resource_version } =
+        let NameBody { namespace, name, uid, resource_version, deletion } =
             serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
         tracing::error!(
             kind = &*K::kind(&()),
@@ -164,7 +179,7 @@ pub(super) fn read_object<K: Object>(
             why,
             "An object of the API server cannot be read; it is left out"
         );
-        Box::new((Unreadable { namespace, name, uid, said, why }, resource_version))
+        Box::new((Unreadable { namespace, name, uid, deletion, said, why }, resource_version))
     })
 }
 
@@ -196,6 +211,27 @@ mod tests {
         assert_eq!(read_in(32_766), Ok(Some(32_766)));
         let why = "its spec nests 65537 objects and lists, and this kubelet takes at most 65536";
         assert_eq!(read_in(32_767), Err(why.to_owned()));
+    }
+
+    #[test]
+    fn of_what_cannot_be_read_the_deletion_is_told() {
+        let mut object =
+            json!({ "metadata": { "uid": "c", "annotations": { "a": "b" } }, "spec": { "containers": 1 } });
+        let told = |object: &Value| {
+            let unreadable =
+                read_object::<Pod>(object.to_string().as_bytes(), Said::Changed).expect_err("no pod");
+            assert_eq!(unreadable.0.uid, "c");
+            unreadable.0.deletion
+        };
+        assert_eq!(told(&object), Deletion::default());
+        object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        object["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+        let deletion = told(&object);
+        assert_eq!(
+            deletion.deletion_timestamp.map(|at| at.0.to_string()).as_deref(),
+            Some("2026-01-02T03:04:05Z")
+        );
+        assert_eq!(deletion.deletion_grace_period_seconds, Some(30));
     }
 
     #[test]

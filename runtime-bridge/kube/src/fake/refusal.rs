@@ -59,6 +59,14 @@ impl Refusal {
         Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
     }
 
+    pub fn page_too_old() -> Self {
+        Self::new(
+            410,
+            "Expired",
+            "The provided continue parameter is too old: the objects have changed since",
+        )
+    }
+
     /// The refusal as a `Status` object.
     pub fn status(&self) -> Value {
         let mut status = json!({

@@ -119,11 +119,31 @@ impl State {
             return Err(Refusal::bad_request("the server in memory knows no label selectors"));
         }
         let selector = self.selector(call)?;
-        let items: Vec<Value> =
-            self.selected(call.resource, &selector).iter().map(|object| (**object).clone()).collect();
+        let number = |name: &str| {
+            call.query.get(name).filter(|text| !text.is_empty()).map(|text| text.parse::<usize>())
+        };
+        let limit =
+            number("limit").transpose().map_err(|error| Refusal::bad_request(format!("limit: {error}")))?;
+        let limit = limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        let from = match call.query.get("continue").and_then(|from| from.split_once(':')) {
+            // Lists of the past are not kept.
+            Some((version, _)) if version != self.version.to_string() => return Err(Refusal::page_too_old()),
+            Some((_, from)) => {
+                from.parse().map_err(|error| Refusal::bad_request(format!("continue: {error}")))?
+            }
+            None => 0,
+        };
+        let all = self.selected(call.resource, &selector);
+        let items: Vec<Value> = all.iter().skip(from).take(limit).map(|object| (**object).clone()).collect();
+        let mut metadata = json!({"resourceVersion": self.version.to_string()});
+        let next = from + items.len();
+        if next < all.len() {
+            metadata["continue"] = format!("{}:{next}", self.version).into();
+            metadata["remainingItemCount"] = (all.len() - next).into();
+        }
         Ok(json!({
             "kind": format!("{}List", call.resource.kind), "apiVersion": call.resource.api_version(),
-            "metadata": {"resourceVersion": self.version.to_string()}, "items": items,
+            "metadata": metadata, "items": items,
         }))
     }
 

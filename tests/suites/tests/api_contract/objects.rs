@@ -1,6 +1,7 @@
 //! Objects: made, read, listed, replaced, changed and deleted.
 
-use bridge_kube::{Delete, Patch, Select};
+use bridge_kube::{Delete, Followed, Patch, Select};
+use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
 use serde_json::{Value, json};
@@ -22,6 +23,7 @@ cases![
     a_lease_is_created_by_its_replacement,
     an_unchanged_object_keeps_its_version,
     fields_select,
+    a_list_that_is_too_long_for_one_answer_is_read_in_pages,
     a_merge_patch_changes_and_removes,
     conditions_and_addresses_are_merged_by_type,
     the_ips_of_a_pod_are_merged,
@@ -157,6 +159,29 @@ async fn fields_select(subject: &Subject) {
     let unknown = Select { fields: Some("spec.colour=red".to_owned()), ..subject.all() };
     let error = subject.api.list::<Pod>(&unknown).await.expect_err("no such field");
     assert_eq!((error.code, error.reason.as_str()), (400, "BadRequest"), "{error}");
+}
+
+async fn a_list_that_is_too_long_for_one_answer_is_read_in_pages(subject: &Subject) {
+    for name in ["a", "b", "c"] {
+        let mut large = config_map(subject, name);
+        large.data = Some([("text".to_owned(), "x".repeat(30_000))].into());
+        subject.api.create(&large).await.expect("made");
+    }
+    let names = |all: Vec<ConfigMap>| {
+        let names = all.into_iter().filter_map(|one| one.metadata.name);
+        names.filter(|name| name.len() == 1).collect::<Vec<_>>()
+    };
+    // One fits in, two do not.
+    let api = subject.api.clone().taking(50_000);
+    let all = api.list::<ConfigMap>(&subject.all()).await.expect("a list");
+    assert_eq!(names(all), ["a", "b", "c"]);
+    let Some(Followed::All(all)) = api.follow::<ConfigMap>(subject.all()).next().await else {
+        panic!("there is a list")
+    };
+    assert_eq!(names(all), ["a", "b", "c"]);
+    let error =
+        subject.api.clone().taking(20_000).list::<ConfigMap>(&subject.all()).await.expect_err("too long");
+    assert!(error.message.contains("longer than 20000 bytes"), "{error}");
 }
 
 async fn a_merge_patch_changes_and_removes(subject: &Subject) {

@@ -420,3 +420,35 @@ fn a_pod_that_a_new_kubelet_cannot_read_runs_on_and_what_has_gone_ends() {
         node.stop().await;
     });
 }
+
+/// Gives the pod more tolerations than a kubelet reads.
+fn grow(api: &FakeApi, name: &str) {
+    let tolerations = vec![json!({}); 65_536];
+    api.change::<Pod>(NS, name, None, &Patch::Merge(json!({ "spec": { "tolerations": tolerations } })));
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_any_more_ends_when_it_is_deleted() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = clustered(18);
+        for name in ["known", "unknown"] {
+            api.put(&pod(name, "serve"));
+        }
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("both", || ["known", "unknown"].iter().all(|name| is_ready(&status(&api, name)))).await;
+        for name in ["known", "unknown"] {
+            grow(&api, name);
+        }
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert_eq!(world.runtime.sandboxes().len(), 2, "what runs goes on");
+        let is_gone = |name: &str| api.get::<Pod>(NS, name).is_none();
+        api.delete::<Pod>(NS, "known", None);
+        until("the end of the one that was known", || is_gone("known")).await;
+        node.stop().await;
+        api.delete::<Pod>(NS, "unknown", None);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the end of the one of which nothing is known", || is_gone("unknown")).await;
+        until("the end of its sandbox", || world.runtime.sandboxes().is_empty()).await;
+        node.stop().await;
+    });
+}
