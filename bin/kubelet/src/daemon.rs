@@ -36,7 +36,7 @@ use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::wait::wait;
 use crate::wiring::{self, Bridge, IdentityLost, Node, Places, PluginPorts, Settings};
-use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start};
+use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start, telemetry};
 
 /// The threads for the kubelet's own calls; blocking calls have threads of their own.
 const IO_THREADS: usize = 2;
@@ -381,6 +381,7 @@ fn watch(tree: &Tree, loaded: &Loaded, fed_every: Option<Duration>) -> anyhow::R
     let give_up = |failure: supervision::Failure| {
         tracing::error!(subsystem = failure.actor, reason = failure.reason, "A thread is blocked for good");
         // The main thread may be the blocked one, so the process ends at once.
+        telemetry::flush();
         std::process::exit(1);
     };
     Watchdog::start(tree.clone(), policy, feed, give_up).context("start the watchdog")
@@ -481,5 +482,6 @@ fn end_at_second(signals: Signals) -> ExitCode {
 
 async fn exit_at_next(mut signals: Signals) {
     signals.next().await;
+    telemetry::flush();
     std::process::exit(1);
 }

@@ -13,11 +13,21 @@ use kubelet::{KUBERNETES_VERSION, daemon, telemetry};
 fn main() -> ExitCode {
     let args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let _last_lines = LastLines;
     match load(&args, &Host::probe(), &mut std::io::stderr()) {
         Ok(Invocation::Help) => print(&help_text()),
         Ok(Invocation::Version(request)) => print(&version_text(request)),
         Ok(Invocation::Run(loaded)) => run(&loaded),
         Err(errors) => refuse(&errors),
+    }
+}
+
+/// Has the log written to its end when the process ends, also by a panic.
+struct LastLines;
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        telemetry::flush();
     }
 }
 

@@ -1,7 +1,5 @@
 //! The layer that turns events into lines.
 
-use std::io::Write;
-
 use jiff::Zoned;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -10,7 +8,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::fields::Fields;
 use super::verbosity::level_of;
-use super::{Format, Verbosity, json, text};
+use super::{Format, Verbosity, json, text, writer};
 
 type Sink = Box<dyn Fn(&[u8]) + Send + Sync>;
 type Now = fn() -> Zoned;
@@ -26,12 +24,13 @@ pub struct KlogLayer {
 
 impl KlogLayer {
     /// Lines in `format` on standard error, at the local time.
-    pub fn to_stderr(format: Format, verbosity: Verbosity) -> Self {
-        let sink = |line: &[u8]| {
-            // A closed standard error cannot be reported.
-            let _ = std::io::stderr().lock().write_all(line);
-        };
-        Self { format, verbosity, pid: std::process::id(), now: Zoned::now, sink: Box::new(sink) }
+    ///
+    /// # Errors
+    /// The thread that writes them cannot be started.
+    pub fn to_stderr(format: Format, verbosity: Verbosity) -> std::io::Result<Self> {
+        let writer = writer::stderr()?;
+        let sink = move |line: &[u8]| writer.write(line);
+        Ok(Self { format, verbosity, pid: std::process::id(), now: Zoned::now, sink: Box::new(sink) })
     }
 }
 
