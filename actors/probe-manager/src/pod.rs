@@ -53,9 +53,9 @@ pub struct ProbeRun {
     /// The container instance.
     pub container_id: Arc<str>,
     /// The probe, from the container's spec.
-    pub probe: Probe,
+    pub probe: Arc<Probe>,
     /// The container's spec.
-    pub container: Container,
+    pub container: Arc<Container>,
     /// Field path for events.
     pub field_path: String,
     /// `timeoutSeconds`.
@@ -104,7 +104,7 @@ pub struct PodProbes {
 
 #[derive(Debug)]
 struct ContainerProbes {
-    spec: Container,
+    spec: Arc<Container>,
     /// When the pod's probes were made.
     added: Duration,
     field_path: String,
@@ -123,7 +123,7 @@ struct Instance {
 
 #[derive(Debug)]
 struct ProbeState {
-    spec: Probe,
+    spec: Arc<Probe>,
     timing: Timing,
     thresholds: Thresholds,
     streak: Streak,
@@ -135,7 +135,7 @@ struct ProbeState {
 }
 
 impl ProbeState {
-    fn new(spec: Probe) -> Self {
+    fn new(spec: Arc<Probe>) -> Self {
         let at_least_one =
             |given: Option<i32>, default: i32| given.filter(|given| *given > 0).unwrap_or(default);
         let seconds = |given: i32| Duration::from_secs(u64::try_from(given).unwrap_or(0));
@@ -182,10 +182,11 @@ impl ContainerProbes {
         ];
         let probes = kinds
             .into_iter()
-            .filter_map(|(kind, probe)| Some((kind, ProbeState::new(probe.clone()?))))
+            .filter_map(|(kind, probe)| Some((kind, ProbeState::new(Arc::new(probe.clone()?)))))
             .collect();
         let field_path = format!("{list}{{{}}}", spec.name);
-        Self { spec: spec.clone(), added, field_path, instance: None, freed: Duration::ZERO, probes }
+        let spec = Arc::new(spec.clone());
+        Self { spec, added, field_path, instance: None, freed: Duration::ZERO, probes }
     }
 
     fn started(&self, verdict: &ContainerVerdict) -> bool {

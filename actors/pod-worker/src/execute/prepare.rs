@@ -10,7 +10,7 @@ use bridge_cri::wire::StatusRequest;
 use bridge_io::compute::computed;
 use futures::StreamExt;
 use futures::future::join;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Service};
 use messages::facts::{Source, WaitingReason};
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
@@ -58,12 +58,15 @@ pub(super) async fn prepare(
     let exec = &task.exec;
     let config = &exec.deps.config;
     let files = env_files(task, sandbox_context, container).await;
-    let objects = objects(task, container).await?;
+    let (objects, known) = objects(task, container).await?;
     let made = computed(&exec.deps.compute, exec.uid(), {
         let (desired, config, volumes) =
             (task.desired.clone(), config.clone(), sandbox_context.volumes.clone());
         let (pod_ips, container) = (sandbox_context.pod_ips.clone(), container.clone());
+        let namespace = exec.pod.namespace.clone();
         move || {
+            let links = desired.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
+            let objects = EnvObjects { services: services::variables(&known, &namespace, links), ..objects };
             let sources = EnvSources {
                 pod: &desired.pod,
                 pod_ips: &pod_ips,
@@ -106,17 +109,19 @@ fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
     StartFailure { waiting: WaitingReason { reason, message }, retry_after }
 }
 
-/// The objects of the container's variables. A pod that is not from the API server gets services only if they
-/// are known, and does not wait for them.
-async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, StartFailure> {
+/// The objects of the container's variables, still without the variables of services, and all services. A pod that
+/// is not from the API server gets services only if they are known, and does not wait for them.
+async fn objects(
+    task: &SyncTask,
+    container: &Container,
+) -> Result<(EnvObjects, Arc<[Arc<Service>]>), StartFailure> {
     let (exec, namespace) = (&task.exec, &task.exec.pod.namespace);
     let of_api = task.desired.source == Source::Api;
     let _step = if of_api { Some(exec.step(format!("GetObjects {}", container.name)).await) } else { None };
-    let links = task.desired.pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
     let answer = exec.deps.services.ask(GetServices, OBJECT_DEADLINE).await;
-    let services = match answer.map_err(|error| format!("GetServices: {error}")) {
-        Ok(Ok(known)) => services::variables(&known, namespace, links),
-        Ok(Err(_)) | Err(_) if !of_api => BTreeMap::new(),
+    let known = match answer.map_err(|error| format!("GetServices: {error}")) {
+        Ok(Ok(known)) => known,
+        Ok(Err(_)) | Err(_) if !of_api => Arc::default(),
         Ok(Err(error)) => return Err(failure(error.message, Some(AFTER_LOST_ANSWER))),
         Err(error) => return Err(failure(error, Some(AFTER_LOST_ANSWER))),
     };
@@ -143,7 +148,7 @@ async fn objects(task: &SyncTask, container: &Container) -> Result<EnvObjects, S
     let secrets = few_at_once(secrets.collect()).collect::<BTreeMap<_, _>>();
     let config_maps = few_at_once(config_maps.collect()).collect::<BTreeMap<_, _>>();
     let (secrets, config_maps) = join(secrets, config_maps).await;
-    Ok(EnvObjects { secrets, config_maps, services })
+    Ok((EnvObjects { secrets, config_maps, services: BTreeMap::new() }, known))
 }
 
 /// The files of the container's variables, each read and parsed once.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
+use bridge_cri::wire::{ContainerConfig, ContainerState, ContainerStatusRequest};
 use bridge_cri::{EnsureError, Ensured};
+use bridge_io::compute::computed;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Container;
@@ -15,7 +16,7 @@ use pod_rules::reasons::ERR_IMAGE_PULL;
 
 use super::few_at_once;
 use super::images::{Images, step as image_step};
-use super::prepare::prepare;
+use super::prepare::{Prepared, prepare};
 use super::release::remove_container;
 use super::sandbox::{ATTEMPTS_MAX, SandboxContext};
 use super::sync::{StartFailure, SyncOutcome, SyncTask};
@@ -180,11 +181,11 @@ async fn create(
     sandbox_context: &SandboxContext,
     start: &StartContainer,
     container: &Container,
-    image: &PresentImage,
+    image: &Arc<PresentImage>,
     outcome: &mut SyncOutcome,
 ) -> Result<(String, u32, bool), StartFailure> {
     let exec = &task.exec;
-    let prepared = prepare(task, sandbox_context, container).await?;
+    let prepared = Arc::new(prepare(task, sandbox_context, container).await?);
     let mut attempt = sandbox_context.attempts.get(&start.name).copied().unwrap_or(0);
     let mut tries = 0;
     let target = target_id(task, start).map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))?;
@@ -192,22 +193,9 @@ async fn create(
     let suffix = format!("{:08x}", exec.deps.clock.random_u64() >> 32);
     let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
     let log = log.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error.to_string()))?.display().to_string();
+    let inputs = Inputs { container, image, prepared, log, target };
     loop {
-        let setting = ContainerSetting {
-            attempt,
-            image,
-            volumes: &sandbox_context.volumes,
-            environment: &prepared.environment,
-            sub_paths: &prepared.sub_paths,
-            recursive_read_only: prepared.recursive_read_only,
-            etc_hosts: sandbox_context.etc_hosts.as_deref(),
-            termination_log: Some(log.as_str()),
-            target,
-            node: &exec.deps.config.node,
-            rules: &exec.deps.config.rules,
-        };
-        let config = container_config(&task.desired.pod, &exec.pod, container, &setting)
-            .map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error.to_string()))?;
+        let config = configured(task, sandbox_context, &inputs, attempt).await?;
         let step = exec.step(format!("CreateContainer {}", start.name)).await;
         let answer = exec
             .deps
@@ -242,9 +230,58 @@ async fn create(
     }
 }
 
+/// The inputs of a container's configuration that are the same for each attempt.
+struct Inputs<'a> {
+    container: &'a Container,
+    image: &'a Arc<PresentImage>,
+    prepared: Arc<Prepared>,
+    /// The path on the host of the termination log.
+    log: String,
+    target: Option<Arc<str>>,
+}
+
+/// The configuration of a container at this attempt.
+async fn configured(
+    task: &SyncTask,
+    sandbox_context: &SandboxContext,
+    inputs: &Inputs<'_>,
+    attempt: u32,
+) -> Result<ContainerConfig, StartFailure> {
+    let exec = &task.exec;
+    let made = computed(&exec.deps.compute, exec.uid(), {
+        let (desired, pod, config) = (task.desired.clone(), exec.pod.clone(), exec.deps.config.clone());
+        let (volumes, etc_hosts) = (sandbox_context.volumes.clone(), sandbox_context.etc_hosts.clone());
+        let Inputs { container, image, prepared, log, target } = inputs;
+        let (container, image, prepared) = ((*container).clone(), (*image).clone(), prepared.clone());
+        let (log, target) = (log.clone(), target.clone());
+        move || {
+            let setting = ContainerSetting {
+                attempt,
+                image: &image,
+                volumes: &volumes,
+                environment: &prepared.environment,
+                sub_paths: &prepared.sub_paths,
+                recursive_read_only: prepared.recursive_read_only,
+                etc_hosts: etc_hosts.as_deref(),
+                termination_log: Some(log.as_str()),
+                target: target.as_deref(),
+                node: &config.node,
+                rules: &config.rules,
+            };
+            container_config(&desired.pod, &pod, &container, &setting).map_err(|error| error.to_string())
+        }
+    });
+    let lost = |error: String| StartFailure {
+        waiting: waiting(CREATE_CONTAINER_CONFIG_ERROR, &error),
+        retry_after: Some(AFTER_LOST_ANSWER),
+    };
+    let made = made.await.map_err(|error| lost(error.to_string()))?;
+    made.map_err(|error| failure(CREATE_CONTAINER_CONFIG_ERROR, &error))
+}
+
 /// The ID of the container whose processes an ephemeral one is to see. The error says that there is no such
 /// container.
-fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'a str>, String> {
+fn target_id(task: &SyncTask, start: &StartContainer) -> Result<Option<Arc<str>>, String> {
     if start.kind != ContainerKind::Ephemeral {
         return Ok(None);
     }
@@ -255,7 +292,7 @@ fn target_id<'a>(task: &'a SyncTask, start: &StartContainer) -> Result<Option<&'
         None => Ok(None),
         Some(target) => {
             let instance = task.runtime.latest(target);
-            instance.map(|instance| Some(&*instance.id)).ok_or_else(|| texts::target_missing(target))
+            instance.map(|instance| Some(instance.id.clone())).ok_or_else(|| texts::target_missing(target))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_io::compute::computed;
 use bridge_node::mounts::Projection;
-use futures::future::join_all;
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection, VolumeProjection};
 use messages::PodRef;
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken, ObjectError};
@@ -15,7 +15,7 @@ use supervision::AskError;
 use super::payload::{self, Fetched, ObjectVolume};
 use crate::backends::Backends;
 use crate::fs_group;
-use crate::kinds::Wanted;
+use crate::kinds::{Wanted, few_at_once};
 use crate::objects::Objects;
 
 /// Longest wait for ObjectCache: it answers for an object within a second, but a token takes a call to the
@@ -36,7 +36,7 @@ pub(super) async fn projection(
     &Wanted { name, pod, room_for_files, .. }: &Wanted<'_>,
 ) -> Result<Projection, String> {
     let objects = &backends.objects;
-    let fetched = join_all(volume.sources.iter().map(|source| fetch(objects, source, pod))).await;
+    let fetched = few_at_once(volume.sources.iter().map(|source| fetch(objects, source, pod).boxed())).await;
     let (name, of_pod, node) = (name.to_owned(), pod.clone(), objects.node.clone());
     // The volumes of objects of a pod are made ready one after another.
     let room = room_for_files.load(Ordering::Relaxed);
