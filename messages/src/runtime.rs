@@ -15,7 +15,7 @@ use crate::{PodRef, PodUid};
 pub struct RuntimePod {
     /// The pod's identity from the sandbox's labels, so known also for pods that are not desired any more.
     pub pod: PodRef,
-    /// Newest first (by creation, then attempt).
+    /// Newest first: by attempt, then by creation, since the node's clock may have been set back.
     pub sandboxes: Vec<RuntimeSandbox>,
     /// Newest first within a container name; names in order.
     pub containers: Vec<RuntimeContainer>,

@@ -1,5 +1,6 @@
 //! PURE: which containers and sandboxes are garbage.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +162,8 @@ pub fn garbage(
         }
     }
     for unit in units.values_mut() {
-        unit.sort_by_key(|candidate| std::cmp::Reverse(candidate.container.created_at));
+        let age = |one: &Candidate<'_>| Reverse((one.container.attempt, one.container.created_at));
+        unit.sort_by_key(age);
     }
     if let Some(max) = policy.per_container_max {
         let finished =
@@ -390,6 +392,14 @@ mod tests {
                 "{standing:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_last_attempt_is_the_newest_whatever_the_clock_said() {
+        let mut world =
+            World::default().pod("f", WorkerStanding::Finished, vec![exited("a", 1, 10), exited("a", 0, 20)]);
+        world.policy.per_container_max = Some(1);
+        assert_eq!(world.containers(), ["a0"]);
     }
 
     #[test]

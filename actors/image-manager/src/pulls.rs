@@ -1,7 +1,7 @@
 //! Which pulls run and which wait (row 30.7). Only askers with the same credentials share a pull; any other
 //! asker gets a pull and a result of its own. Pulls run side by side up to a limit; namespaces take turns,
 //! and within a namespace its pods, so that a crowd of pulls for others holds up no pod. A namespace with more
-//! than one place gives way to one that has waited long without any.
+//! than one place gives way to one that has waited long without any, and so does one whose pull has had a place for long.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -242,8 +242,13 @@ impl<A> Pulls<A> {
 
     /// The pull that has to give up its place, if all places are taken and a namespace without a place has
     /// waited too long by `too_long`: the youngest pull of the namespace with the most places. A namespace's
-    /// only pull goes on, so that each gets on.
-    pub fn gives_way(&self, too_long: impl Fn(&A) -> bool) -> Option<PullKey> {
+    /// only pull goes on, so that each gets on, until it has had its time by `had_time`: a registry that never
+    /// ends a pull would keep the place.
+    pub fn gives_way(
+        &self,
+        too_long: impl Fn(&A) -> bool,
+        had_time: impl Fn(&PullKey) -> bool,
+    ) -> Option<PullKey> {
         if self.running() < self.limits.parallel {
             return None;
         }
@@ -258,8 +263,11 @@ impl<A> Pulls<A> {
             return None;
         }
         let places = |pull: &Pull<A>| taken.namespaces.get(&pull.owner.namespace).copied().unwrap_or(0);
-        let running = self.pulls.iter().filter(|(_, pull)| pull.began.is_some() && places(pull) > 1);
-        running.max_by_key(|(_, pull)| (places(pull), pull.began)).map(|(key, _)| key.clone())
+        let running = || self.pulls.iter().filter(|(_, pull)| pull.began.is_some());
+        let of_several = running().filter(|(_, pull)| places(pull) > 1);
+        let youngest = of_several.max_by_key(|(_, pull)| (places(pull), pull.began));
+        let oldest = || running().filter(|(key, _)| had_time(key)).min_by_key(|(_, pull)| pull.began);
+        youngest.or_else(oldest).map(|(key, _)| key.clone())
     }
 
     /// A pull that runs gives up its place and waits for another turn; its askers go on waiting.

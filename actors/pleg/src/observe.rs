@@ -227,7 +227,7 @@ pub fn container_name(listed: &wire::Container) -> &str {
 
 /// Puts a pod's objects in the order that [`RuntimePod`] promises.
 pub fn arrange(mut pod: RuntimePod) -> RuntimePod {
-    pod.sandboxes.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+    pod.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
     pod.containers.sort_by(|a, b| {
         a.name
             .cmp(&b.name)
@@ -303,6 +303,19 @@ mod tests {
         let held = held(&[of("api", "api"), of("file", "file")], &containers);
         let shown: Vec<_> = held.values().map(|held| (held.pod.uid.as_str(), held.source)).collect();
         assert_eq!(shown, [("api", Some(Source::Api)), ("file", Some(Source::File)), ("lone", None)]);
+    }
+
+    #[test]
+    fn the_last_attempt_is_the_newest_whatever_the_clock_said() {
+        let metadata = |attempt| wire::PodSandboxMetadata { attempt, ..Default::default() };
+        let made = |id: &str, attempt, created_at| {
+            let metadata = Some(metadata(attempt));
+            sandbox(&wire::PodSandboxStatus { id: id.into(), metadata, created_at, ..Default::default() })
+        };
+        let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
+        pod.sandboxes = vec![made("before", 0, 20), made("after", 1, 10)];
+        let ids: Vec<_> = arrange(pod).sandboxes.iter().map(|sandbox| sandbox.id.to_string()).collect();
+        assert_eq!(ids, ["after", "before"], "the clock was set back between the two");
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::throttle::{REFUSED, Token};
 
 /// A namespace without a place waits no longer than this while another one has several.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A pull keeps its place so long while others wait that have none. After a pull without any progress for five minutes the runtime
+/// gives it up itself; a registry that drips is given up here.
+const PLACE_FOR: Duration = Duration::from_secs(15 * 60);
 
 impl ImageManager {
     /// Begins the pulls whose turn it is. While the token bucket is empty they wait, but a pull whose pod has
@@ -65,11 +68,13 @@ impl ImageManager {
         })
     }
 
-    /// Takes places from namespaces that have several for those that have waited long without any. A pull that
-    /// gives way waits for another turn.
+    /// Takes places from namespaces that have several, and from pulls that have had theirs for long, for namespaces that
+    /// have waited long without any. A pull that gives way waits for another turn.
     pub(super) fn make_room(&mut self, ctx: &mut Ctx<Self>) {
         let too_long = |asker: &ImageAsker| asker.since.elapsed() >= PATIENCE;
-        while let Some(key) = self.pulls.gives_way(too_long) {
+        let is_old = |pull: &Running| pull.since.elapsed() >= PLACE_FOR;
+        while let Some(key) = self.pulls.gives_way(too_long, |key| self.running.get(key).is_some_and(is_old))
+        {
             tracing::info!(
                 image = key.image,
                 "Another namespace has waited long: this pull gives up its place"

@@ -75,11 +75,18 @@ fn a_namespace_with_several_places_gives_way_to_one_that_has_waited_long() {
         }
         assert_eq!(pulls.running(), parallel);
         pulls.ask(&key("one", "x"), owner("quiet", "q"), true).unwrap();
-        assert_eq!((pulls.begin(), pulls.gives_way(|_| false)), (None, None), "it has not waited long");
-        let way = pulls.gives_way(|waits| *waits).expect("one has several places");
+        assert_eq!(
+            (pulls.begin(), pulls.gives_way(|_| false, |_| true)),
+            (None, None),
+            "it has not waited long"
+        );
+        let way = pulls.gives_way(|waits| *waits, |_| false).expect("one has several places");
         assert!(way.image.starts_with("crowd") && way.image != "crowd0", "{way:?}: the oldest goes on");
         pulls.wait_again(&way);
-        assert_eq!((begin_all(&mut pulls), pulls.gives_way(|waits| *waits)), (vec![key("one", "x")], None));
+        assert_eq!(
+            (begin_all(&mut pulls), pulls.gives_way(|waits| *waits, |_| false)),
+            (vec![key("one", "x")], None)
+        );
         pulls.finished(&key("one", "x"));
         let next = pulls.begin().expect("there is room");
         assert_eq!(pulls.running(), parallel, "{next:?}");
@@ -88,12 +95,19 @@ fn a_namespace_with_several_places_gives_way_to_one_that_has_waited_long() {
 }
 
 #[test]
-fn the_only_pull_of_a_namespace_goes_on_to_its_end() {
+fn the_only_pull_of_a_namespace_goes_on_until_it_has_had_its_time() {
     let mut pulls = Pulls::new(limits(1));
     pulls.ask(&key("endless", "x"), owner("crowd", "c"), true).unwrap();
     assert_eq!(begin_all(&mut pulls).len(), 1);
     pulls.ask(&key("one", "x"), owner("quiet", "q"), true).unwrap();
-    assert_eq!(pulls.gives_way(|_| true), None);
+    assert_eq!(pulls.gives_way(|_| true, |_| false), None);
+    let way = pulls.gives_way(|_| true, |_| true).expect("it has had its time");
+    assert_eq!(way, key("endless", "x"));
+    pulls.wait_again(&way);
+    assert_eq!(begin_all(&mut pulls), [key("one", "x")], "the other namespace's turn");
+    pulls.finished(&key("one", "x"));
+    assert_eq!(begin_all(&mut pulls), [key("endless", "x")]);
+    assert_eq!(pulls.gives_way(|_| true, |_| true), None, "no other namespace waits");
 }
 
 #[test]

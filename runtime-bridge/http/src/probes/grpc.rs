@@ -35,6 +35,11 @@ const RETRY: Backoff = Backoff::growing(Duration::from_secs(1), Duration::from_s
 const SETTINGS: u8 = 4;
 const FRAME_TYPE_AT: usize = 3;
 
+/// The most bytes of a server's message, which in truth has two, and of what a server may send before it is read. The
+/// author of a pod writes the server.
+const ANSWER_BYTES_MAX: usize = 4096;
+const WINDOW_BYTES: u32 = 16 * 1024;
+
 /// A connection to a server that speaks HTTP/2.
 struct Connected {
     sender: SendRequest<tonic::body::Body>,
@@ -60,7 +65,7 @@ pub(super) async fn check(probe: GrpcProbe) -> Result<ProbeReport, ProbeError> {
         let mut sender = sender.clone();
         async move { sender.send_request(request).await }
     });
-    let mut client = HealthClient::with_origin(send, uri);
+    let mut client = HealthClient::with_origin(send, uri).max_decoding_message_size(ANSWER_BYTES_MAX);
     let mut request = tonic::Request::new(wire::HealthCheckRequest { service: probe.service });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     let answer = timeout_at(deadline, client.check(request)).await;
@@ -115,8 +120,9 @@ async fn connect(probe: &GrpcProbe) -> Connected {
 async fn connect_once(probe: &GrpcProbe) -> Option<Connected> {
     let socket = dial(&probe.host, &probe.host, probe.port).await.ok()?;
     let (socket, greeting) = Greeted::new(socket);
-    let (sender, connection) =
-        Builder::new(TokioExecutor::new()).handshake(TokioIo::new(socket)).await.ok()?;
+    let mut http = Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+    let (sender, connection) = http.handshake(TokioIo::new(socket)).await.ok()?;
     let connection = AbortOnDropHandle::new(tokio::spawn(async move {
         // The request gets the connection's error as well.
         let _ = connection.await;

@@ -250,6 +250,51 @@ async fn a_grpc_probe_says_who_asks_and_waits_for_a_server_that_comes_late() {
     assert_eq!(server.agents(), [USER_AGENT]);
 }
 
+/// Says SERVING, and then a mebibyte that no health check has.
+#[derive(Clone)]
+struct Talkative;
+
+impl tonic::server::NamedService for Talkative {
+    const NAME: &'static str = "grpc.health.v1.Health";
+}
+
+impl tower::Service<http::Request<tonic::body::Body>> for Talkative {
+    type Response = http::Response<tonic::body::Body>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<tonic::body::Body>) -> Self::Future {
+        // Field 1 is the status, field 15 one of 2^20 bytes.
+        let mut message = vec![0x08, 1, 0x7a, 0x80, 0x80, 0x40];
+        message.resize(message.len() + (1 << 20), b'x');
+        let mut framed = vec![0];
+        framed.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        framed.extend(message);
+        let body = tonic::body::Body::new(http_body_util::Full::new(bytes::Bytes::from(framed)));
+        let answer = http::Response::builder().header("content-type", "application/grpc");
+        std::future::ready(Ok(answer.body(body).unwrap()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_health_server_that_says_too_much_is_not_heard_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tonic::transport::Server::builder().add_service(Talkative);
+    let _server =
+        tokio::spawn(server.serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener)));
+    let timeout = Duration::from_secs(60);
+    let probe = GrpcProbe { host: "127.0.0.1".into(), port, service: String::new(), timeout };
+    let answer = NetProber::new(Handle::current()).grpc(probe).await.unwrap();
+    assert_eq!(answer.outcome, ProbeOutcome::Failure);
+    let told = "error: health rpc probe failed: rpc error: code = OutOfRange desc = Error, decoded message length too large";
+    assert!(answer.output.starts_with(told), "{answer:?}");
+}
+
 #[tokio::test]
 async fn connections_linger_for_a_second() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -58,6 +58,10 @@ pub(super) fn verifier(
         .map_err(|error| error.to_string())
 }
 
+/// The most certificates between a client's own and an authority that are looked at. A stranger chooses them, and what looking
+/// at them costs grows with the factorial of how many have one name.
+const BETWEEN_MAX: usize = 4;
+
 pub(super) fn identify(
     verifier: Option<&dyn ClientCertVerifier>,
     chain: &Chain,
@@ -66,6 +70,11 @@ pub(super) fn identify(
     let (Some(verifier), Some((own, between))) = (verifier, chain.split_first()) else {
         return ClientCertificate::Absent;
     };
+    if between.len() > BETWEEN_MAX {
+        let reason =
+            format!("it comes with {} others, and at most {BETWEEN_MAX} are looked at", between.len());
+        return ClientCertificate::Refused(reason);
+    }
     let since = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
     if let Err(error) = verifier.verify_client_cert(own, between, UnixTime::since_unix_epoch(since)) {
         return ClientCertificate::Refused(error.to_string());

@@ -53,6 +53,21 @@ fn a_certificate_names_its_user_and_groups_if_its_authority_is_believed() {
 }
 
 #[test]
+fn a_chain_that_is_longer_than_any_clients_is_not_looked_at() {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let (pem, believed) = authority();
+    let verifier = client::verifier(pem.as_bytes(), provider).unwrap();
+    let own = client(&believed, "jane", "x");
+    let with = |others: usize| -> Chain {
+        own.iter().chain(std::iter::repeat_n(&own[0], others)).cloned().collect()
+    };
+    assert!(matches!(client::identify(Some(&*verifier), &with(4), now()), ClientCertificate::Valid(_)));
+    let refused = client::identify(Some(&*verifier), &with(5), now());
+    let reason = "it comes with 5 others, and at most 4 are looked at";
+    assert_eq!(refused, ClientCertificate::Refused(reason.to_owned()));
+}
+
+#[test]
 fn a_certificate_of_our_own_is_made_once_and_private() {
     let directory = tempfile::tempdir().unwrap();
     let source = CertificateSource::SelfSigned { directory: directory.path().join("pki"), host: "n".into() };
