@@ -27,6 +27,8 @@ use crate::streams::Flowed;
 
 /// Pieces of work done in one poll before the thread's other actors run.
 const BUDGET: usize = 128;
+/// How long one poll goes on with further pieces: of work that takes long, fewer are done before the others run.
+const SLICE: Duration = Duration::from_millis(10);
 /// Messages handled before the pump looks at effects, timers and streams again.
 const BATCH: usize = 8;
 /// By how much a timer of a quarantined pod is put off.
@@ -57,6 +59,17 @@ impl<A: Subsystem> Default for Lane<A> {
     }
 }
 
+/// One poll, from its beginning.
+#[derive(Clone, Copy)]
+struct Slice(Instant);
+
+impl Slice {
+    /// Whether more is done in this poll, after so many pieces of which `max` may be done: in any case one.
+    fn goes_on(self, done: usize, max: usize) -> bool {
+        done == 0 || (done < max && self.0.elapsed() < SLICE)
+    }
+}
+
 pub(crate) struct Pump<A: Subsystem> {
     mailbox: Arc<Mailbox<A>>,
     lane: Rc<RefCell<Lane<A>>>,
@@ -68,9 +81,16 @@ impl<A: Subsystem> Pump<A> {
         Self { mailbox, lane, started: false }
     }
 
-    fn effects(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>, lane: &RefCell<Lane<A>>) -> usize {
+    fn effects(
+        actor: &mut A,
+        ctx: &mut Ctx<A>,
+        cx: &mut Context<'_>,
+        lane: &RefCell<Lane<A>>,
+        slice: Slice,
+    ) -> usize {
         let mut done = 0;
-        while !ctx.waiting()
+        while slice.goes_on(done, BUDGET)
+            && !ctx.waiting()
             && let Poll::Ready(effect) = ctx.effects.poll_done(cx)
         {
             done += 1;
@@ -87,9 +107,6 @@ impl<A: Subsystem> Pump<A> {
                     std::panic::resume_unwind(Box::new(EffectPanicked));
                 }
             });
-            if done >= BUDGET {
-                break;
-            }
         }
         done
     }
@@ -109,9 +126,9 @@ impl<A: Subsystem> Pump<A> {
         released.len()
     }
 
-    fn timers(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+    fn timers(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>, slice: Slice) -> usize {
         let mut done = 0;
-        while done < BUDGET
+        while slice.goes_on(done, BUDGET)
             && !ctx.waiting()
             && let Poll::Ready(timer) = ctx.timers.poll_expired(cx)
         {
@@ -156,9 +173,9 @@ impl<A: Subsystem> Pump<A> {
         done
     }
 
-    fn messages(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+    fn messages(&self, actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>, slice: Slice) -> usize {
         let mut done = 0;
-        while done < BATCH && !ctx.waiting() {
+        while slice.goes_on(done, BATCH) && !ctx.waiting() {
             let delayed = self.lane.borrow_mut().faults.poll_delayed(cx);
             // A message that a fault has delayed or duplicated is not subject to faults again.
             let fresh = delayed.is_none();
@@ -228,19 +245,20 @@ impl<A: Subsystem> ActorFuture<A> for Pump<A> {
             let _asker_gone = observer.send(observed(actor));
         }
         Faults::<A>::maybe_panic_now(&this.lane);
-        let mut spent = 0;
+        let (mut spent, slice) = (0, Slice(Instant::now()));
         while !ctx.waiting() {
             let done = this.releases(actor, ctx)
-                + Self::effects(actor, ctx, cx, &this.lane)
-                + this.timers(actor, ctx, cx)
+                + Self::effects(actor, ctx, cx, &this.lane, slice)
+                + this.timers(actor, ctx, cx, slice)
                 + Self::streams(actor, ctx, cx)
-                + this.messages(actor, ctx, cx);
+                + this.messages(actor, ctx, cx, slice);
             if done == 0 {
                 break;
             }
             spent += done;
-            if spent >= BUDGET {
-                cx.waker().wake_by_ref();
+            if !slice.goes_on(spent, BUDGET) {
+                // Polled again after what other threads have woken meanwhile: a plain wake would come before them.
+                let _later = std::pin::pin!(tokio::task::yield_now()).poll(cx);
                 break;
             }
             if this.lane.borrow_mut().faults.stalled(cx) {

@@ -15,7 +15,7 @@ use supervision::{
     WatchdogPolicy,
 };
 
-use crate::actors::{Block, Count, Counter, HangForEver, Outside, Sibling, ask};
+use crate::actors::{Block, Count, Counter, Do, HangForEver, Outside, Sibling, ask};
 use crate::family::{Parent, StartChild};
 
 /// What a busy machine does not hold up a thread for, and an actor's message, whose sibling must not be taken to hang.
@@ -141,6 +141,27 @@ fn g6_a_stalled_child_is_restarted_too() {
         threads.tree.inject("Counter/a", Fault::Stall).unwrap();
         threads.until("the child's restart", |_| outside.born() == 2).await;
         assert!(threads.saw(|event| stalled(event, "Counter/a")));
+    });
+}
+
+#[test]
+fn an_actor_whose_work_takes_long_leaves_turns_to_the_others() {
+    Threads::run(async |threads| {
+        let (counter, _) = threads.counter(0, Vitality::Degradable);
+        let sibling = threads.sibling(0, Vitality::Degradable);
+        let count = sibling.asked::<supervision::Outside, Count>();
+        assert_eq!(ask(&count, Count).await, Ok(1));
+        let ((first, begin), (last, end)) = (block(), block());
+        counter.address::<Block>().tell(first).unwrap();
+        for _ in 0..10 {
+            // Longer than an actor goes on with further pieces.
+            let piece = Do::this(|_| std::thread::sleep(Duration::from_millis(20)));
+            counter.address::<Do>().tell(piece).unwrap();
+        }
+        counter.address::<Block>().tell(last).unwrap();
+        let (answer, ()) = tokio::join!(ask(&count, Count), async { drop(begin) });
+        assert_eq!(answer, Ok(2), "before all of the other's work is done, which has no end");
+        drop(end);
     });
 }
 
