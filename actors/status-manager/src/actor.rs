@@ -1,5 +1,7 @@
 //! The actor: takes facts into the ledger, publishes the statuses that follow, and checkpoints them.
 
+mod publishing;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +31,9 @@ use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::metrics::StatusMetrics;
 use crate::progress::Progress;
-use crate::publish::{self, Outcome, Publisher};
+use crate::publish::Publisher;
 use crate::restore::{Restored, restore};
+use crate::rests::Rests;
 use crate::status_cache::{Change, Heard, PodStatusCache};
 
 /// How long StatusManager waits for a fact before it asks for the fact again.
@@ -107,6 +110,7 @@ pub struct StatusManager {
     /// Asks for all pods that wait for the checkpoints.
     waiting_for_all: Vec<Reply<BTreeMap<PodUid, Arc<PodStatus>>>>,
     progress: Progress,
+    rests: Rests,
     restore_failures: u32,
     restore_problem: Option<String>,
     unusable: usize,
@@ -127,6 +131,7 @@ impl StatusManager {
             waiting: Some(Vec::new()),
             waiting_for_all: Vec::new(),
             progress: Progress::default(),
+            rests: Rests::default(),
             restore_failures: 0,
             restore_problem: None,
             unusable: 0,
@@ -200,12 +205,17 @@ impl StatusManager {
         self.tell_api(uid, ctx);
     }
 
+    /// Computes the pod's status now, or after the rest that a pod of many containers has between two times.
     fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        if let Some(rest) = self.rests.left(uid, self.status_cache.containers(uid)) {
+            return ctx.set_timer(Timer::Compute(uid.clone()), rest);
+        }
         let before = self.status_cache.status(uid);
         let step = match self.status_cache.compute(uid, self.deps.clock.now()) {
             None => None,
             Some(Change::Gone { uid }) => {
                 self.progress.gone(&uid);
+                self.rests.gone(&uid);
                 self.writes.gone(&uid)
             }
             Some(Change::Told { pod, status }) => {
@@ -229,71 +239,6 @@ impl StatusManager {
         self.run(step, ctx);
         self.tell_api(uid, ctx);
         self.ask_later(ctx);
-    }
-
-    /// Starts the calls that tell the API server of a pod, if there is something new.
-    fn tell_api(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if self.deps.api.is_none() {
-            return;
-        }
-        match self.status_cache.publication(uid) {
-            Some(publication) => {
-                self.progress.seen(uid, publication.object.as_deref());
-                self.publisher.told(uid, publication);
-                if self.publisher.has_told(uid) {
-                    self.progress.nothing_to_tell(uid);
-                }
-            }
-            None => {
-                self.progress.gone(uid);
-                self.publisher.forget(uid);
-            }
-        }
-        self.publish(ctx);
-    }
-
-    fn publish(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(api) = &self.deps.api else { return };
-        while let Some(call) = self.publisher.next() {
-            let uid = call.pod.clone();
-            let (of, call) = (uid.clone(), publish::call(&**api, call));
-            let work = async move { blame::work_for_pod(&of, call).await };
-            // The call for a quarantined pod says that it is quarantined, so it does not run under the pod's name,
-            // which would hold it back.
-            let name = Some(uid.clone()).filter(|uid| !ctx.is_quarantined(uid));
-            ctx.effect("publish", name, work, move |actor, outcome, ctx| {
-                blame::for_pod(&uid, || actor.published(&uid, outcome, ctx));
-            });
-        }
-    }
-
-    fn published(&mut self, uid: &PodUid, outcome: Outcome, ctx: &mut Ctx<Self>) {
-        self.deps.metrics.published(&outcome);
-        if let Outcome::Failed(error) = &outcome {
-            // A server that is away is away for all pods, and may be for long, so only the first failure is a warning.
-            match self.publisher.counts() {
-                (_, 0) => tracing::warn!(%error, pod = %uid, "The API server has not been told of the pod"),
-                _ => tracing::debug!(%error, pod = %uid, "The API server has not been told of the pod"),
-            }
-        }
-        if let Outcome::Patched(pod) = &outcome
-            && let Some(start) =
-                self.progress.started(uid, pod, self.status_cache.pulled(uid), self.deps.clock.now())
-        {
-            self.deps.metrics.started(start);
-        }
-        let is_patched = matches!(outcome, Outcome::Patched(_));
-        let again = self.publisher.done(uid, outcome);
-        if self.publisher.has_told(uid)
-            && let Some(after) = self.progress.nothing_to_tell(uid)
-            && is_patched
-        {
-            self.deps.metrics.synced(after);
-        }
-        if let Some(after) = again {
-            ctx.set_timer(Timer::Publish(uid.clone()), after);
-        }
-        self.publish(ctx);
     }
 
     fn run(&mut self, step: Option<Step>, ctx: &mut Ctx<Self>) {

@@ -27,6 +27,7 @@ mod progress;
 mod props;
 mod publish;
 mod restore;
+mod rests;
 #[cfg(test)]
 mod scenes;
 mod spec;

@@ -271,6 +271,15 @@ impl PodStatusCache {
         self.pods.get(uid)?.facts.report.clone()
     }
 
+    /// How many containers the pod's status tells of, at most.
+    pub fn containers(&self, uid: &PodUid) -> usize {
+        let Some(Entry { facts, .. }) = self.pods.get(uid) else { return 0 };
+        let desired = facts.desired.as_ref().and_then(|desired| desired.pod.spec.as_ref());
+        let desired =
+            desired.map_or(0, |spec| spec.containers.len() + spec.init_containers.iter().flatten().count());
+        desired.max(facts.observed.as_ref().map_or(0, |observed| observed.containers.len()))
+    }
+
     /// Whether anything is known of the pod.
     pub fn has(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
