@@ -2,6 +2,9 @@
 //! counted from the last exit. The series begins anew when an exit comes more than ten minutes after the last
 //! start.
 //!
+//! A restart of all containers in place leaves no exit behind: such restarts have delays of their own, by pod, counted
+//! from the last one.
+//!
 //! The delays are kept in the worker. After a crash of the worker they are rebuilt from the exited instances
 //! that the runtime has: attempt numbers and times. A rebuilt delay may be too long, never too short.
 
@@ -86,12 +89,32 @@ struct Entry {
 pub struct CrashBackoff {
     bounds: BackoffBounds,
     entries: BTreeMap<String, Entry>,
+    /// The last restart of all containers, and the delay before the next one.
+    restarted_all: Option<(Timestamp, SignedDuration)>,
 }
 
 impl CrashBackoff {
     /// No delays yet.
     pub fn new(bounds: BackoffBounds) -> Self {
-        Self { bounds, entries: BTreeMap::new() }
+        Self { bounds, entries: BTreeMap::new(), restarted_all: None }
+    }
+
+    /// Whether all containers may be restarted now.
+    pub fn verdict_on_all(&self, now: Timestamp) -> StartDecision {
+        let Some((last, delay)) = self.restarted_all.filter(|(last, _)| *last <= now) else {
+            return StartDecision::Start;
+        };
+        let until = last.saturating_add(delay).unwrap_or(Timestamp::MAX);
+        if now < until { StartDecision::Wait { until, delay } } else { StartDecision::Start }
+    }
+
+    /// Notes that all containers have been removed to be started anew.
+    pub fn restarted_all(&mut self, now: Timestamp) {
+        let delay = match self.restarted_all {
+            Some((last, delay)) if now.duration_since(last) <= RESET_AFTER => self.bounds.following(delay),
+            _ => self.bounds.initial,
+        };
+        self.restarted_all = Some((now, delay));
     }
 
     /// Whether the container `name`, with this hash in its spec, may start now.

@@ -91,13 +91,18 @@ pub(super) async fn remove_container(
     name: &str,
     attempt: u32,
 ) -> Result<(), String> {
+    remove_logs(exec, name, attempt).await;
+    remove_container_only(exec, id, name).await
+}
+
+/// Removes the log of a container's instance, if there is one.
+pub(super) async fn remove_logs(exec: &Executor, name: &str, attempt: u32) {
     let pod = &exec.pod;
     let removed =
         exec.deps.dirs.remove_container_logs(&pod.namespace, &pod.name, exec.uid(), name, attempt).await;
     if let Err(error) = removed {
         tracing::warn!(%error, pod = %pod, container = name, "Log was not removed");
     }
-    remove_container_only(exec, id, name).await
 }
 
 /// Removes a container and the link to its log. The log stays, because restarts are counted by it.

@@ -13,7 +13,7 @@ use messages::volume_manager::VolumesNotReady;
 use super::hook::PreStops;
 use super::images::Images;
 use super::kill::{failed, stop_all, stop_one, stop_sandbox};
-use super::release::{remove_container, remove_container_only, remove_sandbox};
+use super::release::{remove_container, remove_container_only, remove_logs, remove_sandbox};
 use super::{Executor, sandbox, start};
 use crate::hooks::Hook;
 use crate::plan::{KillContainer, KillReason, PodPlan};
@@ -66,6 +66,8 @@ pub(crate) struct SyncOutcome {
     pub kill_error: Option<String>,
     /// Whether a dead instance could not be removed.
     pub prune_failed: bool,
+    /// Whether all containers were removed to be started anew.
+    pub reset: bool,
     /// The least attempts that have a free name, as of the end of the sync.
     pub floors: Floors,
 }
@@ -88,6 +90,7 @@ impl SyncTask {
             outcome.kill_error = Some(error);
             return outcome;
         }
+        outcome.reset = !self.plan.reset.is_empty();
         for gone in &self.plan.purge {
             if let Err(error) = remove_container(&self.exec, &gone.id, &gone.name, gone.attempt).await {
                 // The next attempt of the container has another name, so the start need not wait for this
@@ -139,7 +142,7 @@ impl SyncTask {
         Ok(())
     }
 
-    /// Kills and removes the instances of a restart of all containers; their logs stay.
+    /// Kills and removes the instances of a restart of all containers. Of each container the newest log stays.
     async fn reset(&self) -> Result<(), String> {
         for reset in &self.plan.reset {
             if reset.kill {
@@ -152,6 +155,11 @@ impl SyncTask {
                 };
                 // Without a grace period, and so without a preStop hook.
                 stop_one(&self.exec, &kill, 0, &self.pre_stops).await?;
+            }
+            // The restart before this one has left its log.
+            let older = if reset.newest { reset.attempt.checked_sub(1) } else { Some(reset.attempt) };
+            if let Some(attempt) = older {
+                remove_logs(&self.exec, &reset.name, attempt).await;
             }
             let removed = remove_container_only(&self.exec, &reset.id, &reset.name).await;
             removed

@@ -225,6 +225,10 @@ pub struct Reset {
     pub kind: ContainerKind,
     /// Whether it has not exited, so that it is killed first, without a grace period.
     pub kill: bool,
+    /// The restart count, which is in the name of its log.
+    pub attempt: u32,
+    /// Whether it is the container's newest instance: restarts are counted by its log.
+    pub newest: bool,
 }
 
 /// A container to start.
@@ -297,6 +301,9 @@ pub fn plan(inputs: &Inputs<'_>) -> PodPlan {
         return PodPlan { needs_network: true, ..PodPlan::default() };
     }
     if !plan.reset.is_empty() {
+        if let StartDecision::Wait { until, delay } = inputs.backoff.verdict_on_all(inputs.now) {
+            return reset::waits(view, inputs.runtime, until, delay);
+        }
         // The pod begins anew when no instance is left.
         return plan;
     }

@@ -47,6 +47,9 @@ impl PodWorker {
         for name in &outcome.started {
             self.past.started(name);
         }
+        if outcome.reset {
+            self.backoff.restarted_all(now);
+        }
         for name in &outcome.created {
             if let Some((_, container)) = named.find(name) {
                 self.backoff.started(before, name, container_hash(&container), now);

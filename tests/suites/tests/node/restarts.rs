@@ -74,6 +74,45 @@ spec:
 }
 
 #[test]
+fn restarts_of_all_containers_back_off_and_leave_one_log_each() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(34);
+        let watcher = Match::Container("watcher".to_owned());
+        world.runtime.behave(watcher, vec![Behaviour::exits(Duration::from_secs(1), 88)]);
+        world.manifest(
+            "p.yaml",
+            &format!(
+                "apiVersion: v1
+kind: Pod
+metadata: {{name: p}}
+spec:
+  containers:
+  - {{name: main, image: {IMAGE}, imagePullPolicy: IfNotPresent, command: [serve]}}
+  - name: watcher
+    image: {IMAGE}
+    imagePullPolicy: IfNotPresent
+    command: [serve]
+    restartPolicy: Never
+    restartPolicyRules:
+    - {{action: RestartAllContainers, exitCodes: {{operator: In, values: [88]}}}}
+"
+            ),
+        );
+        let node = FakeNode::start(sandbox, &world, &settings());
+        sandbox.pass(Duration::from_secs(300)).await;
+        // At once, and after 10, 20, 40, 80 and 160 seconds.
+        let created = world.runtime.counts()[&Rpc::CreateContainer];
+        assert!((10..=14).contains(&created), "{created} containers of two");
+        let logs = world.disk.paths_below("/var/log/pods");
+        for name in ["main", "watcher"] {
+            let of = logs.iter().filter(|path| path.to_string_lossy().contains(&format!("/{name}/"))).count();
+            assert!((1..=2).contains(&of), "{of} logs of {name}: {logs:?}");
+        }
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_pod_that_is_active_for_too_long_fails_even_across_a_restart_of_the_kubelet() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(32);

@@ -49,6 +49,25 @@ fn an_exit_restarts_all_containers_the_cause_last() {
 }
 
 #[test]
+fn restarts_of_all_containers_back_off() {
+    let runtime = || vec![running("a", 1), running("s", 0), exited("watcher", 0, 0, 1, 88)];
+    let mut case = Case::new(restartable(), runtime());
+    for (waits, now) in [(10, 1_000), (20, 1_010), (40, 1_030)] {
+        case.now = now;
+        assert_eq!(resets(&case.plan()).len(), 3, "at {now}");
+        case.backoff.restarted_all(at(now));
+        let plan = case.plan();
+        assert_eq!((plan.is_idle(), plan.look_again), (true, Some(at(now + waits))));
+        assert_eq!(plan.waiting.keys().collect::<Vec<_>>(), ["watcher"]);
+        assert_eq!(plan.waiting["watcher"].reason, "CrashLoopBackOff");
+        assert_eq!(plan.backing_off.len(), 1);
+    }
+    // The clock was set back.
+    case.now = 900;
+    assert_eq!(resets(&case.plan()).len(), 3);
+}
+
+#[test]
 fn other_exits_restart_nothing_else() {
     let runtime = |code, later: Option<RuntimeContainer>| {
         let first = exited("watcher", 0, 0, 1, code);
