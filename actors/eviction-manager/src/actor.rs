@@ -260,7 +260,7 @@ impl EvictionManager {
         }
         let work = execute::pods(self.deps.backends.clone(), pods, shortage.threshold.signal.resource());
         ctx.effect("measure pods", None, work, move |actor, mut measured, ctx| {
-            measured.extend(left_alone.into_iter().map(|pod| Candidate { pod, usage: None }));
+            measured.extend(left_alone.into_iter().map(|pod| Candidate { pod, usage: None, is_cut: false }));
             actor.choose(&shortage, measured, ctx);
         });
     }

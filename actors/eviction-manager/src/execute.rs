@@ -122,7 +122,7 @@ pub(crate) async fn pods(
         memory: resource == Resource::Memory,
         disk: matches!(resource, Resource::EphemeralStorage | Resource::Inodes),
     };
-    let places = pods.iter().map(|pod| places(pod, &*backends.dirs)).collect();
+    let places = pods.iter().map(|pod| places(pod, &*backends.dirs, true, |_| true)).collect();
     let on_node = backends.stats.pods(places, wanted).await.unwrap_or_default();
     let mut in_runtime = match resource {
         Resource::Pids => BTreeMap::new(),
@@ -132,9 +132,10 @@ pub(crate) async fn pods(
     for pod in pods {
         let uid = pod.pod_ref.uid.as_str();
         let containers = in_runtime.remove(uid);
+        let is_cut = on_node.get(uid).is_some_and(|found| found.cut);
         let Some(mut usage) = blame::for_pod(&pod.pod_ref.uid, || pod_use(on_node.get(uid), containers))
         else {
-            candidates.push(Candidate { pod, usage: None });
+            candidates.push(Candidate { pod, usage: None, is_cut });
             continue;
         };
         if usage.memory_bytes.is_none() {
@@ -145,15 +146,14 @@ pub(crate) async fn pods(
         if resource == Resource::Pids {
             usage.processes = backends.cgroups.pids(uid).await.map_or(0, |pids| pids.len() as u64);
         }
-        candidates.push(Candidate { pod, usage: Some(usage) });
+        candidates.push(Candidate { pod, usage: Some(usage), is_cut });
     }
     candidates
 }
 
-/// What a pod uses, by node and runtime; `None` if neither knows it, or if not all of its files were counted, since it
-/// would seem to use less than it does.
+/// What a pod uses, by node and runtime; `None` if neither knows it.
 fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, ContainerUse>>) -> Option<PodUse> {
-    if found.is_none() && containers.is_none() || found.is_some_and(|found| found.cut) {
+    if found.is_none() && containers.is_none() {
         return None;
     }
     let mut usage = PodUse { containers: containers.unwrap_or_default(), ..PodUse::default() };
@@ -167,7 +167,13 @@ fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, Contain
     Some(usage)
 }
 
-fn places(pod: &DesiredPod, dirs: &dyn PodDirReads) -> PodPlaces {
+/// The places of those containers' logs and volumes of a pod that are wanted: it may have thousands.
+fn places(
+    pod: &DesiredPod,
+    dirs: &dyn PodDirReads,
+    wants_logs: bool,
+    wants_volume: impl Fn(&str) -> bool,
+) -> PodPlaces {
     let (layout, id) = (dirs.layout(), &pod.pod_ref);
     let uid = id.uid.as_str();
     let spec = pod.pod.spec.iter();
@@ -176,10 +182,10 @@ fn places(pod: &DesiredPod, dirs: &dyn PodDirReads) -> PodPlaces {
         let init = spec.init_containers.iter().flatten().map(|one| one.name.as_str());
         regular.chain(init).chain(spec.ephemeral_containers.iter().flatten().map(|one| one.name.as_str()))
     });
-    let logs = names.filter_map(|name| {
+    let logs = names.filter(|_| wants_logs).filter_map(|name| {
         Some((name.to_owned(), layout.container_log_dir(&id.namespace, &id.name, uid, name).ok()?))
     });
-    let volumes = local_volumes(&pod.pod).filter_map(|volume| {
+    let volumes = local_volumes(&pod.pod).filter(|volume| wants_volume(&volume.name)).filter_map(|volume| {
         let path = layout.pod_volume(uid, plugin_of(volume), &volume.name).ok()?;
         Some((volume.name.clone(), path))
     });
@@ -211,11 +217,8 @@ pub(crate) async fn count(
     known: (Option<bool>, Option<RuntimePlaces>),
 ) -> Counted {
     let (mut one_disk, runtime) = known;
-    let mut places = places(&pod, &*backends.dirs);
-    places.volumes.retain(|name, _| limits.wants_volume(name));
-    if !limits.wants_containers() {
-        places.logs.clear();
-    }
+    let wants_volume = |name: &str| limits.wants_volume(name);
+    let places = places(&pod, &*backends.dirs, limits.wants_containers(), wants_volume);
     // Without a result, any number of files may have been missed.
     let disk = backends.stats.disk(places, time_max).await;
     let disk = disk.unwrap_or_else(|_| PodDisk { cut: true, ..PodDisk::default() });
@@ -283,13 +286,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_more_than_was_found_is_unknown() {
+    fn what_may_be_more_than_was_found_is_at_least_that() {
         let small = DiskUsage { bytes: 1, inodes: 1 };
         let whole = PodUsage { volumes: [("data".to_owned(), small)].into(), ..PodUsage::default() };
         let cut = PodUsage { cut: true, ..whole.clone() };
         assert_eq!(pod_use(Some(&whole), None).map(|usage| usage.volumes), Some(whole.volumes.clone()));
-        assert_eq!(pod_use(Some(&cut), None), None);
-        assert_eq!(pod_use(Some(&cut), Some(BTreeMap::new())), None, "whatever the runtime tells");
+        assert_eq!(
+            pod_use(Some(&cut), None).map(|usage| usage.volumes),
+            Some(cut.volumes.clone()),
+            "at least that"
+        );
         assert_eq!(pod_use(None, None), None);
         assert!(pod_use(None, Some(BTreeMap::new())).is_some());
     }

@@ -19,6 +19,8 @@ use crate::usage::PodUse;
 pub(crate) struct Candidate {
     pub(crate) pod: Arc<DesiredPod>,
     pub(crate) usage: Option<PodUse>,
+    /// Whether it has more files than could be counted in time.
+    pub(crate) is_cut: bool,
 }
 
 /// The request of a pod as a whole, with its overhead if it requests anything.
@@ -33,32 +35,43 @@ pub(crate) fn request(pod: &Pod, resource: &str) -> Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Excess {
     Unknown,
-    Known { exceeds: bool, excess: Quantity },
+    /// More than could be counted: it counts as beyond the request, and as the most among pods of its priority. Which pods that
+    /// becomes of is up to all pods of the node, so that it does not come before priorities.
+    Uncounted,
+    Known {
+        exceeds: bool,
+        excess: Quantity,
+    },
 }
 
 impl Excess {
     fn first_those_that_exceed(&self, other: &Self) -> Ordering {
         let place = |one: &Self| match one {
             Self::Unknown => 0,
-            Self::Known { exceeds: true, .. } => 1,
+            Self::Uncounted | Self::Known { exceeds: true, .. } => 1,
             Self::Known { exceeds: false, .. } => 2,
         };
-        match (self, other) {
-            (Self::Known { .. }, Self::Known { .. }) => place(self).cmp(&place(other)),
-            _ => (*self != Self::Unknown).cmp(&(*other != Self::Unknown)),
-        }
+        place(self).cmp(&place(other))
     }
 
     fn largest_first(&self, other: &Self) -> Ordering {
+        let place = |one: &Self| match one {
+            Self::Unknown => 0,
+            Self::Uncounted => 1,
+            Self::Known { .. } => 2,
+        };
         match (self, other) {
             (Self::Known { excess: one, .. }, Self::Known { excess: other, .. }) => other.cmp(one),
-            _ => (*self != Self::Unknown).cmp(&(*other != Self::Unknown)),
+            _ => place(self).cmp(&place(other)),
         }
     }
 }
 
 fn excess(candidate: &Candidate, signal: Signal, file_systems: FileSystems) -> Excess {
     let Some(usage) = &candidate.usage else { return Excess::Unknown };
+    if candidate.is_cut && matches!(signal.resource(), Resource::EphemeralStorage | Resource::Inodes) {
+        return Excess::Uncounted;
+    }
     let pod = &candidate.pod.pod;
     // The usage, the request that it may or may not exceed, and the amount to subtract for the order.
     let (used, requested, subtracted) = match signal.resource() {
@@ -123,6 +136,7 @@ mod tests {
         Candidate {
             pod: Arc::new(DesiredPod { pod_ref, pod, source: Source::Api, rejected: None, made_anew: None }),
             usage,
+            is_cut: false,
         }
     }
 
@@ -180,6 +194,24 @@ mod tests {
         // All of them exceed a request of zero inodes, and so the lower priority counts.
         let inodes = ["requested", "layer", "volume", "logs"];
         assert_eq!(order(Signal::NodeFsInodesFree, FileSystems::One), inodes);
+    }
+
+    #[test]
+    fn who_has_more_files_than_can_be_counted_comes_first_among_its_priority_alone() {
+        let cut = |name: &str, priority| Candidate {
+            is_cut: true,
+            ..candidate(name, priority, "0", "10Gi", on_disk(1, 1, 1))
+        };
+        let pods = vec![
+            candidate("within", 0, "0", "1Gi", on_disk(300, 1, 1)),
+            cut("cut-high", 1000),
+            candidate("above-little", 0, "0", "0", on_disk(1, 1, 1)),
+            cut("cut", 0),
+            candidate("above-much", 0, "0", "0", on_disk(900, 1, 1)),
+            candidate("unmeasured", 5000, "0", "1Gi", None),
+        ];
+        let order = ranked(pods, Signal::NodeFsAvailable, FileSystems::One);
+        assert_eq!(order, ["unmeasured", "cut", "above-much", "above-little", "cut-high", "within"]);
     }
 
     #[test]

@@ -20,14 +20,11 @@ use tokio::time::Instant;
 use crate::backends::Backends;
 use crate::devices::Labelled;
 use crate::kinds::{self, Mounted, SetUp, VOLUME_WITHIN, VolumeKind, Wanted, few_at_once};
-use crate::memory;
 use crate::metrics::{Operation, Timed};
-use crate::plan;
-use crate::resolve;
 use crate::selinux::{Asked, Judged, What, Wish};
 use crate::source::{self, Persistent, Source, Uses};
 use crate::steps::{SetUpError, VolumePlan, in_time};
-use crate::{checks, expand, notices};
+use crate::{checks, expand, memory, notices, plan, resolve};
 
 /// The result of mounting a pod's volumes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -96,9 +93,6 @@ pub async fn mount(
         errors: vec![failed("")(&no_pod_directories(error))],
         ..MountOutcome::default()
     };
-    if let Err(error) = pod.spec.as_ref().map_or(Ok(()), plan::are_few) {
-        return MountOutcome { errors: vec![failed("")(&error)], ..MountOutcome::default() };
-    }
     let pod_dir = match backends.pod_dirs.ensure_pod_dirs(uid.as_str()).await {
         Ok(pod_dir) => pod_dir,
         Err(error) => return broken(&error),
@@ -107,6 +101,10 @@ pub async fn mount(
         Ok(mounts) => mounts,
         Err(error) => return broken(&error),
     };
+    let on_node = backends.mounts.count().await.unwrap_or(0);
+    if let Err(error) = pod.spec.as_ref().map_or(Ok(()), |spec| plan::are_few(spec, mounts.len(), on_node)) {
+        return MountOutcome { errors: vec![failed("")(&error)], ..MountOutcome::default() };
+    }
     let mut outcome = MountOutcome { held, ..MountOutcome::default() };
     let of_pod = OfPod::new(&backends, &pod, &uid, &mounts);
     let mut remote = Vec::new();

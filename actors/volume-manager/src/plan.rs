@@ -56,22 +56,34 @@ fn volume_mounts(spec: &PodSpec) -> impl Iterator<Item = &VolumeMount> {
 /// The most mounts that VolumeManager makes of one pod: the kernel has room for 100,000 (`fs.mount-max`), and every look at
 /// them reads all. Upstream has no bound.
 pub const POD_MOUNTS_MAX: usize = 1024;
+/// From so many mounts on the node on, a pod that would make many more waits: a hundred pods with as many as each may have would
+/// leave the kernel no room for any other.
+pub const NODE_MOUNTS_MANY: usize = 20_000;
+/// The most mounts that a pod makes on such a node.
+const FEW_MOUNTS: usize = 128;
 
-/// Whether the pod's volumes, and the parts of them that containers mount (subPath), are few enough.
+/// Whether the pod's volumes, and the parts of them that containers mount (subPath), are few enough, of which it has `made` ones
+/// on a node that has `on_node`.
 ///
 /// # Errors
-/// They are more than [`POD_MOUNTS_MAX`].
-pub fn are_few(spec: &PodSpec) -> Result<(), String> {
+/// They are more than [`POD_MOUNTS_MAX`], or too many more for the node.
+pub fn are_few(spec: &PodSpec, made: usize, on_node: usize) -> Result<(), String> {
     let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
     let is_part = |mount: &&VolumeMount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr);
     let parts = volume_mounts(spec).filter(is_part).count();
-    let made = uses(spec).len() + parts;
-    if made <= POD_MOUNTS_MAX {
-        return Ok(());
+    let wanted = uses(spec).len() + parts;
+    if wanted > POD_MOUNTS_MAX {
+        return Err(format!(
+            "the pod's volumes and subPaths are {wanted} mounts, and the node makes at most {POD_MOUNTS_MAX} of a pod"
+        ));
     }
-    Err(format!(
-        "the pod's volumes and subPaths are {made} mounts, and the node makes at most {POD_MOUNTS_MAX} of a pod"
-    ))
+    if on_node >= NODE_MOUNTS_MANY && wanted.saturating_sub(made) > FEW_MOUNTS {
+        return Err(format!(
+            "the pod's volumes and subPaths are {wanted} mounts, and the node, which has {on_node}, makes at most \
+             {FEW_MOUNTS} more of a pod"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the pod has volumes of objects, whose files change with the objects.
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_pod_has_a_bounded_number_of_mounts() {
-        let few = |volumes: usize, parts: usize| {
+        let few_on = |volumes: usize, parts: usize, made: usize, on_node: usize| {
             let names: Vec<_> = (0..volumes).map(|n| format!("v{n}")).collect();
             let whole =
                 names.iter().map(|name| serde_json::json!({"name": name, "mountPath": format!("/{name}")}));
@@ -168,13 +180,18 @@ mod tests {
                 "containers": [{"name": "c", "volumeMounts": mounts}],
                 "volumes": names.iter().map(|name| serde_json::json!({"name": name})).collect::<Vec<_>>(),
             });
-            are_few(&serde_json::from_value(spec).expect("a spec"))
+            are_few(&serde_json::from_value(spec).expect("a spec"), made, on_node)
         };
+        let few = |volumes, parts| few_on(volumes, parts, 0, NODE_MOUNTS_MANY - 1);
         assert_eq!(few(POD_MOUNTS_MAX, 0), Ok(()));
         assert_eq!(few(24, POD_MOUNTS_MAX - 24), Ok(()));
         let text = "the pod's volumes and subPaths are 1025 mounts, and the node makes at most 1024 of a pod";
         assert_eq!(few(POD_MOUNTS_MAX + 1, 0), Err(text.to_owned()));
         assert_eq!(few(1, POD_MOUNTS_MAX), Err(text.to_owned()));
+        assert_eq!(few_on(FEW_MOUNTS, 0, 0, NODE_MOUNTS_MANY), Ok(()));
+        assert_eq!(few_on(900, 0, 800, NODE_MOUNTS_MANY), Ok(()), "most of them are made already");
+        let text = "the pod's volumes and subPaths are 129 mounts, and the node, which has 20000, makes at most 128 more of a pod";
+        assert_eq!(few_on(FEW_MOUNTS, 1, 0, NODE_MOUNTS_MANY), Err(text.to_owned()));
     }
 
     #[test]

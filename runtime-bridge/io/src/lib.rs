@@ -7,12 +7,14 @@
 
 pub mod clock;
 pub mod compute;
+mod keys;
 mod lasting;
 mod offload;
 mod runtime;
 mod shares;
 pub mod watch;
 
+pub use keys::{Keys, Turn};
 pub use lasting::{lasting, told_by};
-pub use offload::{Keys, LANE_THREADS_MAX, Lane, NotRun, Turn, at_low_priority, joined};
+pub use offload::{LANE_THREADS_MAX, Lane, NotRun, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};

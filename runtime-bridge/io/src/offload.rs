@@ -1,22 +1,24 @@
 //! Blocking work on threads that may block, in lanes: each owner has a lane of its own, so that hanging calls of one
 //! owner never stop another's; and one piece of work at a time for each key.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_pace::panics::{self, Carried};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinError;
 
+use super::keys::{Keys, Turn};
 use super::shares::SharedPlaces;
 
 /// The most threads that one lane holds. The I/O runtime has threads for all lanes at once.
 pub const LANE_THREADS_MAX: usize = 32;
+/// The most threads of a wide lane, whose work may hang for any of very many tenants.
+pub const WIDE_LANE_THREADS_MAX: usize = 256;
 /// The most pieces of a lane's quick work that run at the same time. More threads than the disk can serve only cost
 /// memory.
 const QUICK_MAX: usize = 8;
@@ -96,13 +98,25 @@ impl fmt::Debug for Lane {
 impl Lane {
     /// An empty lane of `owner`.
     pub fn new(owner: &'static str, io: Handle) -> Self {
-        Self { io, places: Arc::new(Places::new(owner)), keys: Keys::default() }
+        Self { io, places: Arc::new(Places::new(owner, LANE_THREADS_MAX)), keys: Keys::default() }
     }
 
     /// A lane of another owner with places of its own; work with the same key in both lanes runs one piece at a time.
     #[must_use]
     pub fn beside(&self, owner: &'static str) -> Self {
-        Self { io: self.io.clone(), places: Arc::new(Places::new(owner)), keys: self.keys.clone() }
+        self.with_threads(owner, LANE_THREADS_MAX)
+    }
+
+    /// The same with [`WIDE_LANE_THREADS_MAX`] threads, for work whose callers give each tenant a few of them: it takes very many
+    /// tenants whose work hangs to stop the rest.
+    #[must_use]
+    pub fn wide_beside(&self, owner: &'static str) -> Self {
+        self.with_threads(owner, WIDE_LANE_THREADS_MAX)
+    }
+
+    fn with_threads(&self, owner: &'static str, threads: usize) -> Self {
+        let places = Arc::new(Places::new(owner, threads));
+        Self { io: self.io.clone(), places, keys: self.keys.clone() }
     }
 
     /// The handle of the I/O runtime.
@@ -281,12 +295,12 @@ fn pod_of(key: &str) -> &str {
 }
 
 impl Places {
-    fn new(owner: &'static str) -> Self {
+    fn new(owner: &'static str, threads: usize) -> Self {
         let places = |count| Arc::new(Semaphore::new(count));
         Self {
             owner,
             waiting: places(WAITING_MAX),
-            threads: places(LANE_THREADS_MAX),
+            threads: places(threads),
             quick: places(QUICK_MAX),
             long: SharedPlaces::new(LONG_MAX),
         }
@@ -295,37 +309,6 @@ impl Places {
 
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NotRun> {
     places.clone().acquire_owned().await.map_err(|_| NotRun::RuntimeGone)
-}
-
-/// The keys of work that runs or waits: one piece of work at a time has a key, in the order of asking.
-#[derive(Clone, Debug, Default)]
-pub struct Keys(Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>);
-
-impl Keys {
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for the key, in the order in which it was asked for.
-    pub async fn turn(&self, key: String) -> Turn {
-        let line = self.locked().entry(key).or_default().clone();
-        Turn { keys: self.clone(), held: Some(line.lock_owned().await) }
-    }
-}
-
-/// A key that is held.
-#[must_use = "the key is held for as long as this is kept"]
-pub struct Turn {
-    keys: Keys,
-    held: Option<OwnedMutexGuard<()>>,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        drop(self.held.take());
-        // A line with another holder or waiter is kept.
-        self.keys.locked().retain(|_, line| Arc::strong_count(line) > 1);
-    }
 }
 
 /// Starts `work` on a thread of its own at the lowest priority, for long work that is not urgent. The caller bounds how
@@ -499,7 +482,7 @@ mod tests {
         assert_eq!(gate.begins.try_recv(), Ok(3), "the second one has not run");
         // The thread gives its key back after it has sent its outcome.
         let all_given_back = async {
-            while !lane.keys.locked().is_empty() {
+            while !lane.keys.are_free() {
                 tokio::task::yield_now().await;
             }
         };

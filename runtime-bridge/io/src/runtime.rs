@@ -11,15 +11,15 @@ use futures::future::BoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::offload::{LANE_THREADS_MAX, Lane, NotRun};
+use crate::offload::{LANE_THREADS_MAX, Lane, NotRun, WIDE_LANE_THREADS_MAX};
 
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most lanes of blocking calls in the bridge, each with threads of its own.
+/// The most lanes of blocking calls in the bridge, each with threads of its own, beside one wide one.
 const LANES_MAX: usize = 36;
 /// Threads for blocking calls (file systems, `fsync`), started when they are needed: enough for all lanes at once, so
 /// that work with a place in its lane never waits for a thread.
-const BLOCKING_THREADS_MAX: usize = LANES_MAX * LANE_THREADS_MAX;
+const BLOCKING_THREADS_MAX: usize = LANES_MAX * LANE_THREADS_MAX + WIDE_LANE_THREADS_MAX;
 
 /// A handle of the I/O runtime, with a lane for blocking calls. Cheap to clone; it does not keep the runtime alive.
 #[derive(Clone, Debug)]

@@ -24,7 +24,7 @@ const NEW_DATA: &str = "..data_tmp";
 /// How often a free name is searched for.
 const NAMES_MAX: usize = 16;
 const OPERATION: &str = "write the files of the volume";
-/// The depth and the number of names up to which the present files are compared, unless a wanted file is deeper.
+/// The depth and the number of names up to which the present files are compared, unless the wanted files have more.
 const DEPTH_MAX: usize = 64;
 const ENTRIES_MAX: usize = 100_000;
 /// The flags to open a directory itself, never the target of a link.
@@ -109,7 +109,8 @@ fn shows(root: &OwnedFd, current: &str, projection: &Projection) -> Result<bool,
     let wanted: BTreeMap<PathBuf, &ProjectedFile> =
         projection.files.iter().map(|(path, file)| (clean(path), file)).collect();
     let deepest = wanted.keys().map(|path| path.iter().count()).max().unwrap_or(0).max(DEPTH_MAX);
-    let mut seen = Seen { found: 0, entries: 0, deepest };
+    let names = wanted.keys().map(|path| path.iter().count()).sum::<usize>().max(ENTRIES_MAX);
+    let mut seen = Seen { found: 0, entries: 0, names, deepest };
     Ok(compare(&directory, Path::new(""), &wanted, &mut seen)? && seen.found == wanted.len())
 }
 
@@ -119,6 +120,8 @@ struct Seen {
     found: usize,
     /// The number of names of any kind.
     entries: usize,
+    /// The greatest number of names that are compared.
+    names: usize,
     /// The greatest depth that is compared.
     deepest: usize,
 }
@@ -153,7 +156,7 @@ fn compare(
                 child => compare(&child?, &path, wanted, seen)?,
             },
         };
-        if !same || seen.entries > ENTRIES_MAX {
+        if !same || seen.entries > seen.names {
             return Ok(false);
         }
     }

@@ -47,6 +47,10 @@ impl Mounts for FakeMounts {
         })
     }
 
+    fn count(&self) -> Done<usize> {
+        std::future::ready(Ok(self.disk.mounts().len())).boxed()
+    }
+
     fn is_mount_point(&self, path: &Path) -> Done<bool> {
         self.run("is_mount_point", path, |disk, path| Ok(mounted_at(disk, path).is_some()))
     }

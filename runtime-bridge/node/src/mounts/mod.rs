@@ -202,6 +202,9 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// The mounts at or below `path`, in the order in which they were made; unmount them in reverse.
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>>;
 
+    /// How many mounts there are on the node, of any maker.
+    fn count(&self) -> Done<usize>;
+
     /// Whether exactly `path` is a mount point. A path that does not exist is no mount point.
     fn is_mount_point(&self, path: &Path) -> Done<bool>;
 

@@ -76,6 +76,11 @@ impl MountTable {
         self.fields().filter(move |mount| mount.path().starts_with(path)).map(|mount| mount.point())
     }
 
+    /// How many mounts there are.
+    pub(crate) fn count(&self) -> usize {
+        lines(&self.text).count()
+    }
+
     /// All mounts.
     pub(crate) fn all(&self) -> Vec<MountPoint> {
         self.fields().map(|mount| mount.point()).collect()

@@ -45,7 +45,7 @@ impl SystemMounts {
         let lane = Lane::new("VolumeManager", io);
         Self {
             looks: Looks::new(&lane),
-            touching: lane.beside("VolumeManager, at volumes"),
+            touching: lane.wide_beside("VolumeManager, at volumes"),
             shares: Keys::default(),
             unmounting: Unmounting::new(&lane),
             changes: ownership::Changes::default(),
@@ -108,6 +108,10 @@ pub(super) fn run_in<T: Send + 'static>(
 impl Mounts for SystemMounts {
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>> {
         self.run(path, list_below)
+    }
+
+    fn count(&self) -> Done<usize> {
+        self.lane.run(|| Ok(read_mounts(Path::new("/"))?.count()))
     }
 
     fn is_mount_point(&self, path: &Path) -> Done<bool> {

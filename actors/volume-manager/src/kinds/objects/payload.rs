@@ -26,10 +26,14 @@ const MODE: i32 = 0o644;
 /// The permission bits of a token that belongs to a user or group: only the owner may read it.
 const OWN_MODE: u32 = 0o600;
 /// The most bytes of all such files of one pod: an object has at most a megabyte, but many files and many volumes may repeat its
-/// content. They are in memory, and not in the pod's.
+/// content. Most are in memory, and not in the pod's.
 pub const POD_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What each file counts beside its content: many sources may repeat an object with thousands of empty files.
+/// What each file on the disk counts beside its content: many sources may repeat an object with thousands of empty files.
 const FILE_BYTES: usize = 256;
+/// What a file in memory counts: its content in whole pages, and what the kernel keeps of it and of each directory on the way
+/// to it.
+const PAGE_BYTES: usize = 4096;
+const NAME_BYTES: usize = 2048;
 /// The most errors of a volume that are told.
 const ERRORS_MAX: usize = 100;
 
@@ -101,13 +105,23 @@ pub enum Fetched {
 type Files = BTreeMap<String, ProjectedFile>;
 
 /// How many more bytes the volumes of a pod may hold.
-struct SizeBudget(usize);
+struct SizeBudget {
+    left: usize,
+    /// Whether the files of this volume lie in memory.
+    in_memory: bool,
+}
 
 impl SizeBudget {
-    fn take(&mut self, bytes: Vec<u8>) -> Result<SecretContent, String> {
+    /// Makes the content of the file at this path of the volume.
+    fn take(&mut self, path: &str, bytes: Vec<u8>) -> Result<SecretContent, String> {
         let too_much =
             || format!("the files of the pod's volumes would have more than {POD_BYTES_MAX} bytes");
-        self.0 = self.0.checked_sub(bytes.len().saturating_add(FILE_BYTES)).ok_or_else(too_much)?;
+        let names = path.split('/').filter(|part| !part.is_empty()).count();
+        let taken = match self.in_memory {
+            true => bytes.len().next_multiple_of(PAGE_BYTES).saturating_add(names.saturating_mul(NAME_BYTES)),
+            false => bytes.len().saturating_add(names.saturating_mul(FILE_BYTES)),
+        };
+        self.left = self.left.checked_sub(taken).ok_or_else(too_much)?;
         Ok(SecretContent::new(bytes))
     }
 }
@@ -126,7 +140,7 @@ pub fn files(
 ) -> Result<(Files, usize), String> {
     let mut files = Files::new();
     let mut errors = Vec::new();
-    let mut room = SizeBudget(room);
+    let mut room = SizeBudget { left: room, in_memory: volume.in_memory };
     for (source, fetched) in volume.sources.iter().zip(fetched) {
         match of_source(source, fetched, volume.default_mode, pod, allocatable, &mut room) {
             Ok(more) => files.extend(more),
@@ -136,7 +150,7 @@ pub fn files(
             break;
         }
     }
-    if errors.is_empty() { Ok((files, room.0)) } else { Err(aggregate(errors)) }
+    if errors.is_empty() { Ok((files, room.left)) } else { Err(aggregate(errors)) }
 }
 
 fn of_source(
@@ -175,7 +189,7 @@ fn of_source(
             let owner = fs_user(pod);
             let own = owner.is_some() || fs_group::of_pod(pod).is_some();
             let mode = if own { OWN_MODE } else { bits(default_mode) };
-            let content = room.take(token.text.as_bytes().to_vec())?;
+            let content = room.take(&wanted.path, token.text.as_bytes().to_vec())?;
             Ok(Files::from([(wanted.path.clone(), ProjectedFile { content, mode, owner })]))
         }
         (VolumeProjection { cluster_trust_bundle: Some(_), .. }, _) => Err(unsupported("clusterTrustBundle")),
@@ -207,20 +221,21 @@ fn keyed<'a>(
     missing: Option<&dyn Fn(&str) -> String>,
     room: &mut SizeBudget,
 ) -> Result<Files, String> {
-    let mut file = |bytes: Vec<u8>, mode: i32| {
-        Ok::<_, String>(ProjectedFile { content: room.take(bytes)?, mode: bits(mode), owner: None })
+    let mut file = |path: &str, bytes: Vec<u8>, mode: i32| {
+        let content = room.take(path, bytes)?;
+        Ok::<_, String>((path.to_owned(), ProjectedFile { content, mode: bits(mode), owner: None }))
     };
     match items {
         None | Some([]) => {
             let shown = all.filter_map(|key| Some((key, bytes(key)?)));
-            shown.map(|(key, bytes)| Ok((key.clone(), file(bytes, default_mode)?))).collect()
+            shown.map(|(key, bytes)| file(key, bytes, default_mode)).collect()
         }
         Some(items) => {
             let mut files = Files::new();
             for item in items {
                 match (bytes(&item.key), missing) {
                     (Some(bytes), _) => {
-                        files.insert(item.path.clone(), file(bytes, item.mode.unwrap_or(default_mode))?);
+                        files.extend([file(&item.path, bytes, item.mode.unwrap_or(default_mode))?]);
                     }
                     (None, None) => {}
                     (None, Some(missing)) => return Err(missing(&item.key)),
@@ -250,7 +265,7 @@ fn downward(
         };
         match text {
             Ok(text) => {
-                let content = room.take(text.into_bytes())?;
+                let content = room.take(&item.path, text.into_bytes())?;
                 let mode = bits(item.mode.unwrap_or(default_mode));
                 files.insert(item.path.clone(), ProjectedFile { content, mode, owner: None });
             }

@@ -215,6 +215,27 @@ fn a_volume_of_very_many_empty_files_has_a_bound() {
 }
 
 #[test]
+fn files_in_memory_count_as_what_the_kernel_keeps_of_them() {
+    let of = |paths: &[String], in_memory: bool| {
+        let object = serde_json::json!({"metadata": {}, "data": {"k": "v"}});
+        let map: Arc<ConfigMap> = Arc::new(from(object));
+        let items: Vec<_> = paths.iter().map(|path| serde_json::json!({"key": "k", "path": path})).collect();
+        let source = from(serde_json::json!({"configMap": {"name": "m", "items": items}}));
+        let volume = ObjectVolume { sources: vec![source], default_mode: 0o644, plugin: "p", in_memory };
+        let fetched = [Fetched::ConfigMap(Ok(map))];
+        let made = files(&volume, &fetched, &Pod::default(), &Default::default(), POD_BYTES_MAX);
+        made.map(|(files, left)| (files.len(), POD_BYTES_MAX - left))
+    };
+    let flat = |count: usize| (0..count).map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!(of(&flat(10_000), true), Ok((10_000, 10_000 * 6144)));
+    assert!(of(&flat(11_000), true).is_err());
+    assert!(of(&flat(60_000), false).is_ok(), "on the disk the kernel may forget them");
+    // Each file in a thousand directories of its own.
+    let deep: Vec<_> = flat(100).into_iter().map(|name| format!("{name}{}", "/a".repeat(999))).collect();
+    assert!(of(&deep, true).is_err());
+}
+
+#[test]
 fn a_volume_that_shows_one_key_very_often_has_a_bound() {
     let items: Vec<_> = (0..200).map(|n| serde_json::json!({"key": "a", "path": format!("a/{n}")})).collect();
     let object = serde_json::json!({"metadata": {}, "data": {"a": "x".repeat(1 << 20)}});
