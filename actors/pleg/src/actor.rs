@@ -45,6 +45,8 @@ const LOOK_AGAIN_SELDOM: Duration = Duration::from_secs(10);
 const HEARD_BY: Duration = Duration::from_secs(1);
 /// A look after a process's end waits so long, so that a call of ours that follows the first one is under way by then.
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
+/// Relists for which events of unknown pods are the cause are so far apart at least.
+const BETWEEN_RELISTS: Duration = Duration::from_secs(1);
 /// In a burst, looks are gathered for so long.
 const GATHER: Duration = Duration::from_millis(3);
 /// Asks that wait for the first relist.

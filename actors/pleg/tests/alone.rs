@@ -314,6 +314,24 @@ fn a_runtime_that_never_listed_holds_back_the_answer_of_what_it_holds() {
 }
 
 #[test]
+fn events_of_containers_that_are_nobody_s_bring_a_relist_a_second_at_most() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the first list", || looks(stage, Rpc::ListPodSandbox) > 0).await;
+        assert_eq!(known(&actor).await, Some(0));
+        stage.pass(2 * SECOND).await;
+        let before = looks(stage, Rpc::ListPodSandbox);
+        for number in 0..60 {
+            stage.fakes.runtime.tell_of_stranger(&number.to_string());
+            stage.pass(Duration::from_millis(50)).await;
+        }
+        let relists = looks(stage, Rpc::ListPodSandbox) - before;
+        assert!((2..=4).contains(&relists), "{relists} in three seconds");
+    });
+}
+
+#[test]
 fn a_look_that_fails_is_repeated_until_its_touch_is_answered() {
     alone(async |stage| {
         let ran = stage.fakes.run(&pod(0)).await;

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -22,7 +22,7 @@ use super::runtime::{ContainerEvents, Reply, Runtime};
 use super::wire::image_service_client::ImageServiceClient;
 use super::wire::runtime_service_client::RuntimeServiceClient;
 use super::wire::*;
-use bridge_io::Io;
+use bridge_io::{Io, told_by};
 use bridge_pace::{Backoff, panics};
 
 /// The largest message in either direction, bytes.
@@ -30,6 +30,8 @@ pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The most bytes of an error of the runtime, which comes in headers: gRPC in Go has this bound. One that is longer counts as a
 /// broken connection, and what became of the call is unknown.
 const ERROR_BYTES_MAX: u32 = 16 * 1024 * 1024;
+/// The most events that wait for the reader of a stream.
+const EVENTS_MAX: usize = 16;
 /// The wait after the first failed connection; each further failure multiplies it.
 const BACKOFF: Backoff = Backoff::growing(Duration::from_millis(100), Duration::from_secs(3), 160);
 
@@ -218,9 +220,11 @@ macro_rules! client_calls {
                 let mut client = self.runtime.clone();
                 let call = async move { client.get_container_events(message).await };
                 let opened = self.call(rpc, AbandonedCall::EndsWithAsker, self.deadlines.of(rpc), call);
+                let io = self.io.lane().io().clone();
                 async move {
                     let events = opened.await?;
-                    Ok(events.map(move |event| event.map_err(|status| CriError::from_status(rpc, &status))).boxed())
+                    let (tell, told) = mpsc::channel(EVENTS_MAX);
+                    Ok(told_by(&io, tell_events(events, tell), told))
                 }
                 .boxed()
             }
@@ -228,6 +232,21 @@ macro_rules! client_calls {
     };
 }
 for_each_rpc!(client_calls);
+
+/// Reads events where an event as long as a message costs no actor's time. The statuses of all containers of a pod, which the
+/// runtime adds to each, are left out: an event is a cause to look, and not what is seen.
+async fn tell_events(
+    mut events: tonic::Streaming<ContainerEventResponse>,
+    tell: mpsc::Sender<Result<ContainerEventResponse, CriError>>,
+) {
+    while let Some(event) = events.next().await {
+        let event = event.map(|event| ContainerEventResponse { containers_statuses: Vec::new(), ..event });
+        let event = event.map_err(|status| CriError::from_status(Rpc::GetContainerEvents, &status));
+        if tell.send(event).await.is_err() {
+            return;
+        }
+    }
+}
 
 fn socket_path(endpoint: &str) -> Result<PathBuf, CriClientError> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);

@@ -42,7 +42,7 @@ macro_rules! runtime_trait {
                 async move { answer.await.map(cut) }.boxed()
             }
 
-            /// `GetContainerEvents`. The reply has a deadline, the stream has none.
+            /// `GetContainerEvents`, without the statuses of a pod's containers. The reply has a deadline, the stream has none.
             fn get_container_events(&self, request: GetEventsRequest) -> Reply<ContainerEvents>;
         }
     };

@@ -81,8 +81,10 @@ struct NameBody {
 /// The most objects and lists that a spec nests. Three bytes of JSON become three kilobytes in a list of volumes: an object
 /// that the API server keeps could take gigabytes here, and again with each of its changes.
 const NESTED_MAX: usize = 65_536;
-/// The fewest bytes in which that many are written: `{},`.
-const NESTED_BYTES: usize = 3;
+/// In fewer bytes no object has that many: a volume, which counts as 13, has a name.
+const COUNTED_FROM_BYTES: usize = NESTED_MAX;
+/// A volume counts so much more: in memory it has room for each of its kinds, and takes as much as a dozen others.
+const VOLUME: usize = 12;
 
 /// How many objects and lists are nested in a value of JSON.
 #[derive(Default)]
@@ -92,6 +94,19 @@ struct Nested(usize);
 #[serde(default)]
 struct Specified {
     spec: Nested,
+}
+
+/// How many volumes a spec has, in an object that has volumes there.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WithVolumes {
+    spec: Volumes,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Volumes {
+    volumes: Option<Vec<IgnoredAny>>,
 }
 
 impl<'de> Deserialize<'de> for Nested {
@@ -151,16 +166,25 @@ impl<'de> Visitor<'de> for Counting {
 }
 
 fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
-    if bytes.len() > NESTED_BYTES * NESTED_MAX {
-        let Specified { spec: Nested(count) } =
+    if bytes.len() > COUNTED_FROM_BYTES {
+        let Specified { spec: Nested(nested) } =
             serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        // Not every kind has a list by that name.
+        let volumes = serde_json::from_slice::<WithVolumes>(bytes).ok().and_then(|with| with.spec.volumes);
+        let count = nested + VOLUME * volumes.map_or(0, |volumes| volumes.len());
         if count > NESTED_MAX {
             return Err(format!(
-                "its spec nests {count} objects and lists, and this kubelet takes at most {NESTED_MAX}"
+                "its spec nests {count} objects and lists, of which a volume counts as {}, and this kubelet takes \
+                 at most {NESTED_MAX}",
+                VOLUME + 1
             ));
         }
     }
-    serde_json::from_slice::<K>(bytes).map_err(|error| error.to_string())
+    let mut object = serde_json::from_slice::<K>(bytes).map_err(|error| error.to_string())?;
+    // Which manager has set which field is nothing to a kubelet, and takes many times its text: it goes here, and not where the
+    // object is used.
+    object.meta_mut().managed_fields = None;
+    Ok(object)
 }
 
 /// Decodes an object; on failure, the parts that can be read.
@@ -208,9 +232,12 @@ mod tests {
         // The spec itself, its two lists, and two for each volume.
         let read_in =
             |count| read(spec(count)).map(|pod| pod.spec.and_then(|spec| spec.volumes).map(|all| all.len()));
-        assert_eq!(read_in(32_766), Ok(Some(32_766)));
-        let why = "its spec nests 65537 objects and lists, and this kubelet takes at most 65536";
-        assert_eq!(read_in(32_767), Err(why.to_owned()));
+        assert_eq!(read_in(4_680), Ok(Some(4_680)));
+        let why = "its spec nests 65537 objects and lists, of which a volume counts as 13, and this kubelet takes at most 65536";
+        assert_eq!(read_in(4_681), Err(why.to_owned()));
+        let others = |count: usize| json!({ "containers": [], "tolerations": vec![json!({}); count] });
+        assert!(read(others(65_533)).is_ok());
+        assert!(read(others(65_534)).is_err_and(|why| why.contains("nests 65537")));
     }
 
     #[test]
@@ -235,8 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn who_has_set_which_field_is_not_kept() {
+        let object =
+            json!({ "metadata": { "uid": "c", "managedFields": [{ "fieldsV1": { "f:spec": {} } }] } });
+        let pod = read_object::<Pod>(object.to_string().as_bytes(), Said::Listed).expect("a pod");
+        assert_eq!((pod.metadata.uid.as_deref(), pod.metadata.managed_fields), (Some("c"), None));
+    }
+
+    #[test]
     fn what_is_no_json_is_told_of_alike() {
-        let long = "x".repeat(NESTED_BYTES * NESTED_MAX + 1);
+        let long = "x".repeat(COUNTED_FROM_BYTES + 1);
         for text in ["{", &*long] {
             let error = read_object::<Pod>(text.as_bytes(), Said::Listed).expect_err("no object");
             assert!(!error.0.why.is_empty() && error.0.uid.is_empty());

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bridge_kube::{Follow, Followed, Said, Select};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::object_cache::{GetServices, ObjectError};
 use supervision::{Ctx, Reply, ReplyLater, reply_later};
 
@@ -55,11 +56,12 @@ impl ObjectCache {
         };
         match news {
             Followed::All(all) => {
-                self.services.all(all.into_iter().map(|service| (name(&service), Arc::new(service))));
+                self.services
+                    .all(all.into_iter().map(|service| (name(&service), Arc::new(reduced(service)))));
             }
             Followed::Changed(service) => {
                 let known = self.services.known.get_or_insert_default();
-                known.insert(name(&service), Arc::new(service));
+                known.insert(name(&service), Arc::new(reduced(service)));
             }
             Followed::Gone(service) => {
                 self.services.known.get_or_insert_default().remove(&name(&service));
@@ -89,6 +91,16 @@ impl ObjectCache {
             reply.send(Err(services_not_read()));
         }
     }
+}
+
+/// What variables are made of: the rest is as much as any author in the cluster likes, and every node would keep it.
+fn reduced(service: Service) -> Service {
+    let ObjectMeta { namespace, name, .. } = service.metadata;
+    let spec = service.spec.map(|spec| {
+        let ServiceSpec { cluster_ip, ports, .. } = spec;
+        ServiceSpec { cluster_ip, ports, ..ServiceSpec::default() }
+    });
+    Service { metadata: ObjectMeta { namespace, name, ..ObjectMeta::default() }, spec, status: None }
 }
 
 fn services_not_read() -> ObjectError {

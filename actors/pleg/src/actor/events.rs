@@ -10,7 +10,7 @@ use messages::facts::SeenPod;
 use messages::runtime::ContainerState;
 use supervision::Ctx;
 
-use super::{BETWEEN_CALLS, HEARD_BY, Pleg, Timer};
+use super::{BETWEEN_CALLS, BETWEEN_RELISTS, HEARD_BY, Pleg, Timer};
 use crate::observe;
 
 impl Pleg {
@@ -47,8 +47,12 @@ impl Pleg {
         let id = event.container_id.as_str();
         let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
         let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
-            // A container of a pod that Pleg does not know: the relist finds the pod.
-            self.relist(ctx);
+            // A container of a pod that Pleg does not know: the relist finds the pod. Others than the kubelet may have the runtime
+            // tell of as many as they like.
+            match self.last_relist.and_then(|last| BETWEEN_RELISTS.checked_sub(last.elapsed())) {
+                Some(rest) => ctx.set_timer(Timer::Relist, rest),
+                None => self.relist(ctx),
+            }
             return;
         };
         // A quarantined pod is looked at when it is let in.

@@ -169,6 +169,16 @@ impl FakeRuntime {
         self.node.update(|state| state.events.on = on);
     }
 
+    /// Tells of the start of a container that no list shows, as of one that another client of the runtime has made.
+    pub fn tell_of_stranger(&self, container_id: &str) {
+        let event = wire::ContainerEventResponse {
+            container_id: container_id.to_owned(),
+            container_event_type: wire::ContainerEventType::ContainerStartedEvent.into(),
+            ..Default::default()
+        };
+        self.node.update(|state| state.events.push(event));
+    }
+
     /// Sets a condition of `Status`, for example `NetworkReady`.
     pub fn set_condition(&self, kind: &str, status: bool, reason: &str, message: &str) {
         let condition = wire::RuntimeCondition {

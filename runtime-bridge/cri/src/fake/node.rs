@@ -66,7 +66,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    fn push(&mut self, event: wire::ContainerEventResponse) {
+    pub(super) fn push(&mut self, event: wire::ContainerEventResponse) {
         if self.kept.len() == EVENTS_MAX {
             self.kept.pop_front();
         }

@@ -10,6 +10,10 @@ pub const SOCKETS_MAX: usize = 256;
 /// The waits after failures: upstream's.
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(122));
 
+/// A plugin that makes its socket anew is asked so long after it was asked before, at the earliest: each time costs calls to the API
+/// server.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// A kind of plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PluginKind {
@@ -129,6 +133,8 @@ struct Plugin {
     identity: Identity,
     number: u64,
     failures: u32,
+    /// When it was last asked.
+    asked: Option<Duration>,
     state: State,
 }
 
@@ -150,6 +156,8 @@ pub struct Registrations {
     served: BTreeSet<PluginKind>,
     followed: BTreeSet<PluginKind>,
     plugins: BTreeMap<String, Plugin>,
+    /// The sockets that have gone, of plugins that were asked a moment ago: until when those in their places wait.
+    paused: BTreeMap<String, Duration>,
     tries: u64,
 }
 
@@ -161,6 +169,7 @@ impl Registrations {
             served: served.into_iter().collect(),
             followed: BTreeSet::new(),
             plugins: BTreeMap::new(),
+            paused: BTreeMap::new(),
             tries: 0,
         }
     }
@@ -168,8 +177,14 @@ impl Registrations {
     /// The sockets that there are now.
     pub fn seen(&mut self, sockets: &Sockets, now: Duration) -> Vec<Step> {
         let mut steps = Vec::new();
+        let paused = &mut self.paused;
+        paused.retain(|_, until| *until > now);
         self.plugins.retain(|socket, plugin| {
             let stays = sockets.get(socket) == Some(&plugin.identity);
+            let until = plugin.asked.map(|asked| asked + PAUSE).filter(|until| !stays && *until > now);
+            if let Some(until) = until.filter(|_| paused.len() < SOCKETS_MAX) {
+                paused.insert(socket.clone(), until);
+            }
             if let Some((kind, facts)) = plugin.followed().filter(|_| !stays) {
                 steps.push(Step::Gone { kind, facts: facts.clone(), socket: socket.clone() });
             }
@@ -179,11 +194,13 @@ impl Registrations {
             if self.plugins.len() >= SOCKETS_MAX {
                 break;
             }
+            let until = self.paused.get(socket).copied().unwrap_or(now);
             self.plugins.entry(socket.clone()).or_insert(Plugin {
                 identity: *identity,
                 number: 0,
                 failures: 0,
-                state: State::Waiting { until: now },
+                asked: None,
+                state: State::Waiting { until },
             });
         }
         steps.extend(self.tick(now));
@@ -197,6 +214,7 @@ impl Registrations {
             if matches!(plugin.state, State::Waiting { until } if until <= now) {
                 self.tries += 1;
                 plugin.number = self.tries;
+                plugin.asked = Some(now);
                 plugin.state = State::Asked;
                 steps.push(Step::Ask(Try { socket: socket.clone(), number: plugin.number }));
             }

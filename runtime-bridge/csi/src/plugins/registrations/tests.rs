@@ -62,14 +62,29 @@ fn a_socket_that_goes_is_a_plugin_that_is_gone() {
 #[test]
 fn a_socket_that_is_made_anew_is_gone_before_it_is_asked() {
     let (mut all, first) = registered();
-    let steps = all.seen(&sockets(&[(A, 2)]), ms(9));
+    let steps = all.seen(&sockets(&[(A, 2)]), ms(2000));
     assert_eq!(steps[0], gone());
     let second = asked(&steps[1..]);
     assert!(second.number > first.number);
     // Late answers of the first socket change nothing.
-    assert_eq!(all.notified(&first, Err("late".into()), ms(10)), []);
-    assert_eq!(all.told(&first, Ok(facts(PluginKind::Csi)), ms(10)), []);
-    offered(&all.told(&second, Ok(facts(PluginKind::Csi)), ms(11)));
+    assert_eq!(all.notified(&first, Err("late".into()), ms(2001)), []);
+    assert_eq!(all.told(&first, Ok(facts(PluginKind::Csi)), ms(2001)), []);
+    offered(&all.told(&second, Ok(facts(PluginKind::Csi)), ms(2002)));
+}
+
+#[test]
+fn a_plugin_that_makes_its_socket_anew_all_the_time_is_asked_once_a_second() {
+    let mut all = Registrations::new([PluginKind::Csi]);
+    let mut asks = Vec::new();
+    for tenth in 0..50 {
+        let now = ms(tenth * 100);
+        let steps = all.seen(&sockets(&[(A, tenth)]), now);
+        asks.extend(steps.iter().filter(|step| matches!(step, Step::Ask(_))).map(|_| now.as_millis()));
+    }
+    assert_eq!(asks, [0, 1000, 2000, 3000, 4000]);
+    let other = all.seen(&sockets(&[("/registry/b.sock", 1)]), ms(4950));
+    assert_eq!(other.len(), 1, "another plugin waits for nothing: {other:?}");
+    asked(&other);
 }
 
 #[test]
