@@ -234,9 +234,9 @@ impl ObjectCache {
             other => other,
         };
         let heard = K::object_store(self).heard(name, news, K::never_changes, K::says_the_same);
-        if let Some(watch) = heard.unneeded {
+        for (name, watch) in heard.closed {
             ctx.cancel_effect(watch);
-            self.watches.give_back(&(K::KIND, name.clone()));
+            self.watches.give_back(&(K::KIND, name));
         }
         if let Some((waiting, answer)) = heard.answers {
             ctx.cancel_timer(&Timer::Patience(K::KIND, name.clone()));

@@ -109,8 +109,8 @@ pub type ObjectAnswer<K> = Result<Arc<K>, ObjectError>;
 pub struct NewsOutcome<K, F, W> {
     /// Whether the object differs from what was known before.
     pub changed: bool,
-    /// The watch to close, if it is no longer needed.
-    pub unneeded: Option<F>,
+    /// The watches to close: that of the object if it is no longer needed, and those of others for which there is no room beside it.
+    pub closed: Vec<(Name, F)>,
     /// The asks that have waited, and their answer.
     pub answers: Option<(Vec<W>, ObjectAnswer<K>)>,
 }
@@ -122,13 +122,16 @@ pub struct ObjectStore<K, F, W> {
     items: BTreeMap<Name, StoredObject<K, F, W>>,
     /// The objects that are not watched.
     room: Room,
+    /// Those that are.
+    watched: Room,
     bytes_of: fn(&K) -> usize,
 }
 
 impl<K, F, W> ObjectStore<K, F, W> {
     /// An empty one, for objects of these sizes.
     pub fn new(kind: Kind, bytes_of: fn(&K) -> usize) -> Self {
-        Self { kind, items: BTreeMap::new(), room: Room::default(), bytes_of }
+        let (room, watched) = (Room::default(), Room::default());
+        Self { kind, items: BTreeMap::new(), room, watched, bytes_of }
     }
 
     /// The number of objects, and of watches.
@@ -194,15 +197,38 @@ impl<K, F, W> ObjectStore<K, F, W> {
         watch
     }
 
-    /// Counts what is known of an object that is not watched, and forgets others for it.
-    fn keep(&mut self, name: &Name) {
-        let Some(item) = self.items.get(name).filter(|item| item.watch.is_none()) else { return };
-        let ObjectState::There(object) = &item.known else { return self.room.remove(name) };
-        for gone in self.room.put(name, (self.bytes_of)(object)) {
-            if let Some(item) = self.items.get_mut(&gone) {
-                (item.known, item.frozen) = (ObjectState::Nothing, false);
+    /// Counts what is known of an object. For one that is watched others lose their watches, which are returned; for one that is
+    /// not, others are forgotten.
+    fn keep(&mut self, name: &Name) -> Vec<(Name, F)> {
+        let mut closed = Vec::new();
+        let Some(item) = self.items.get(name) else { return closed };
+        let bytes = match &item.known {
+            ObjectState::There(object) => Some((self.bytes_of)(object)),
+            _ => None,
+        };
+        match (bytes, item.watch.is_some()) {
+            (Some(bytes), true) => {
+                for unwatched in self.watched.put(name, bytes) {
+                    let item = self.items.get_mut(&unwatched);
+                    let watch = item.and_then(|item| item.watch.take());
+                    self.keep(&unwatched);
+                    closed.extend(watch.map(|watch| (unwatched, watch)));
+                }
+            }
+            (Some(bytes), false) => {
+                self.watched.remove(name);
+                for gone in self.room.put(name, bytes) {
+                    if let Some(item) = self.items.get_mut(&gone) {
+                        (item.known, item.frozen) = (ObjectState::Nothing, false);
+                    }
+                }
+            }
+            (None, _) => {
+                self.room.remove(name);
+                self.watched.remove(name);
             }
         }
+        closed
     }
 
     /// Whether the object, which is not watched, has to be read since asks wait for it: true once until it has been read.
@@ -239,7 +265,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
         immutable: impl Fn(&K) -> bool,
         says_the_same: impl Fn(&K, &K) -> bool,
     ) -> NewsOutcome<K, F, W> {
-        let nothing = NewsOutcome { changed: false, unneeded: None, answers: None };
+        let nothing = NewsOutcome { changed: false, closed: Vec::new(), answers: None };
         let Some(item) = self.items.get_mut(name) else { return nothing };
         let known = match news {
             Followed::All(all) => match all.into_iter().next() {
@@ -262,10 +288,11 @@ impl<K, F, W> ObjectStore<K, F, W> {
         item.known = known;
         item.frozen = matches!(&item.known, ObjectState::There(object) if immutable(object));
         let unneeded = if item.frozen { item.watch.take() } else { None };
+        let mut closed: Vec<_> = unneeded.map(|watch| (name.clone(), watch)).into_iter().collect();
         let waiting = std::mem::take(&mut item.waiting);
         let answers = answer(self.kind, name, &item.known).map(|answer| (waiting, answer));
-        self.keep(name);
-        NewsOutcome { changed, unneeded, answers }
+        closed.extend(self.keep(name));
+        NewsOutcome { changed, closed, answers }
     }
 
     /// Takes the asks that wait for the object, since they have waited long enough. Their answer is what was known last.
@@ -280,7 +307,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
     /// Removes objects that no pod refers to and objects with an idle watch. Returns the watches to close.
     pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<(Name, F)> {
         let mut closed = Vec::new();
-        let room = &mut self.room;
+        let (room, watched) = (&mut self.room, &mut self.watched);
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
             // An object that has not been read yet keeps its watch, or it would have to be read again.
@@ -289,6 +316,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
             if idle || unknown {
                 closed.extend(item.watch.take().map(|watch| (name.clone(), watch)));
                 room.remove(name);
+                watched.remove(name);
             }
             !(idle || unknown)
         });
@@ -368,7 +396,7 @@ mod tests {
         let _ = object_store.get(&a, "one", seconds(0));
         object_store.set_watch(&a, 7);
         let heard = object_store.heard(&a, Followed::All(vec!["x".to_owned()]), |_| true, String::eq);
-        assert_eq!(heard.unneeded, Some(7));
+        assert_eq!(heard.closed, [(name("a"), 7)]);
         assert!(!object_store.needs_watch(&a));
         // A frozen object is kept while a pod refers to it, with or without asks, and no longer.
         assert!(object_store.sweep(&BTreeSet::from([&a]), seconds(10_000)).is_empty());
@@ -440,6 +468,33 @@ mod tests {
         assert_eq!(object_store.take_watch(&name("a"), seconds(200)), Some(1));
         assert_eq!(known(object_store.get(&name("a"), "five", seconds(240))).as_deref(), Some("y"));
         assert!(matches!(object_store.get(&name("a"), "six", seconds(250)), Lookup::Waits(true)));
+    }
+
+    #[test]
+    fn what_is_watched_has_a_bound_too_and_what_goes_is_read_when_it_is_asked_for() {
+        let mut store = ObjectStore::<usize, u32, &str>::new(Kind::Secret, |bytes| *bytes);
+        let mut closed = Vec::new();
+        for (object, watch) in [("a", 1), ("b", 2), ("c", 3)] {
+            let _ = store.get(&name(object), "one", seconds(0));
+            store.set_watch(&name(object), watch);
+            let heard = store.heard(&name(object), Followed::All(vec![BYTES_MAX / 2]), |_| false, usize::eq);
+            assert!(heard.answers.is_some());
+            closed.extend(heard.closed);
+        }
+        assert_eq!(closed, [(name("a"), 1)]);
+        assert_eq!(store.counts(), (3, 2));
+        // It grows, and the other has to go.
+        let heard = store.heard(&name("c"), Followed::Changed(BYTES_MAX), |_| false, usize::eq);
+        assert_eq!(heard.closed, [(name("b"), 2)]);
+        assert!(matches!(store.get(&name("a"), "two", seconds(60)), Lookup::Waits(true)));
+        assert!(store.begin_read(&name("a")) && store.needs_watch(&name("a")));
+        assert!(matches!(store.get(&name("c"), "two", seconds(60)), Lookup::Known(..)));
+        // What is gone takes no room.
+        let _ = store.heard(&name("c"), Followed::Gone(0), |_| false, usize::eq);
+        store.set_watch(&name("a"), 4);
+        assert!(
+            store.heard(&name("a"), Followed::All(vec![BYTES_MAX]), |_| false, usize::eq).closed.is_empty()
+        );
     }
 
     #[test]

@@ -47,13 +47,17 @@ impl References {
     }
 }
 
+/// At most so many objects are known to be what a pod refers to. Further ones are read like the others when an actor asks for them,
+/// but not watched for long.
+const OBJECTS_MAX: usize = 4096;
+
 /// What one pod refers to.
 #[derive(Default)]
 struct ObjectsOfPod<'a>(BTreeSet<(Kind, &'a str)>);
 
 impl<'a> ObjectsOfPod<'a> {
     fn add(&mut self, kind: Kind, name: &'a str) {
-        if !name.is_empty() {
+        if !name.is_empty() && self.0.len() < OBJECTS_MAX {
             self.0.insert((kind, name));
         }
     }

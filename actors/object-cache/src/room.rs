@@ -1,5 +1,5 @@
-//! PURE: how many bytes of objects that are not watched are kept, and which go when they are too many: what pods refer to is their
-//! authors' choice. Upstream keeps all.
+//! PURE: how many bytes of objects are kept, and which go when they are too many: what pods refer to is their authors' choice.
+//! Upstream keeps all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// Namespace, empty for a kind without namespaces, and name.
 pub type Name = (Arc<str>, Arc<str>);
 
-/// At most so many bytes of objects of one kind that are not watched are kept. What goes is read again when an actor asks for it.
+/// At most so many bytes of objects of one kind are kept that are watched, and as many that are not. What goes is read again when an
+/// actor asks for it.
 pub const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a namespace has kept, by age.
@@ -18,7 +19,7 @@ struct Share {
     ages: BTreeMap<Arc<str>, u64>,
 }
 
-/// The objects that are kept without a watch, and their sizes.
+/// The objects that are kept, and their sizes.
 #[derive(Debug, Default)]
 pub struct Room {
     shares: BTreeMap<Arc<str>, Share>,
@@ -53,7 +54,7 @@ impl Room {
         Some(name)
     }
 
-    /// The object is not kept any longer, or is watched.
+    /// The object is not kept here any longer.
     pub fn remove(&mut self, name: &Name) {
         let Some(share) = self.shares.get_mut(&name.0) else { return };
         let kept = share.ages.remove(&name.1).and_then(|age| share.by_age.remove(&age));

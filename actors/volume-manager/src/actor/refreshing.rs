@@ -7,7 +7,7 @@ use std::time::Duration;
 use bridge_pace::Backoff;
 use messages::PodUid;
 use messages::volume_manager::MountedVolumes;
-use supervision::{Ctx, Effect};
+use supervision::{Ctx, Effect, blame};
 
 use super::texts::mount_event;
 use super::{MountAsker, REFRESH, Timer, VolumeManager};
@@ -16,16 +16,15 @@ use crate::{execute, plan};
 
 /// The delays after failures: as those of mounts, but never longer than a round.
 const AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), REFRESH);
+/// So far apart the refreshes of a round begin, and all of them in half a round: the files of a pod's volumes are in memory while they
+/// are compared, and all pods' at once would be much.
+const APART: Duration = Duration::from_millis(100);
 
 impl VolumeManager {
     /// Refreshes the pod's volumes of objects, now or when the operation under way is over. No asker waits
     /// for it.
     pub(super) fn refresh(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        let Some(desired) = self.desired.get(uid) else { return };
-        let is_due = plan::shows_objects(&desired.pod)
-            || self.with_claims(uid, &desired.pod)
-            || self.may_grow(uid, &desired.pod);
-        if !is_due {
+        if !self.may_change(uid) {
             return;
         }
         if self.operations.contains_key(uid) {
@@ -33,6 +32,15 @@ impl VolumeManager {
         } else {
             self.ask(uid.clone(), Kind::Refresh, MountAsker::Sweep, ctx);
         }
+    }
+
+    /// Whether the content of the pod's volumes may change.
+    fn may_change(&self, uid: &PodUid) -> bool {
+        self.desired.get(uid).is_some_and(|desired| {
+            plan::shows_objects(&desired.pod)
+                || self.with_claims(uid, &desired.pod)
+                || self.may_grow(uid, &desired.pod)
+        })
     }
 
     pub(super) fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
@@ -89,9 +97,15 @@ impl VolumeManager {
 
     pub(super) fn refresh_all(&mut self, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Refresh, REFRESH);
-        let uids: Vec<PodUid> = self.desired.uids().cloned().collect();
-        for uid in &uids {
-            ctx.for_pod(uid, |ctx| self.refresh(uid, ctx));
+        let may_change = |uid: &&PodUid| blame::step(uid, || self.may_change(uid)).unwrap_or(false);
+        let uids: Vec<PodUid> = self.desired.uids().filter(may_change).cloned().collect();
+        let mut wait = Duration::ZERO;
+        for uid in uids {
+            // What has failed is tried again sooner.
+            if !self.refresh_delays.contains_key(&uid) {
+                ctx.set_timer(Timer::Again(uid), wait);
+            }
+            wait = (wait + APART).min(REFRESH / 2);
         }
     }
 }
