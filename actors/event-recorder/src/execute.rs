@@ -27,7 +27,9 @@ fn failed(error: &ApiError) -> Sent {
     match error {
         // An earlier try arrived, and its answer was lost.
         error if error.is_already_exists() => Sent::Taken,
-        error if error.is_transient() => {
+        // The client has come again as often as the server asked it to: a limit of the event's namespace is no reason for the
+        // events of others to wait.
+        error if error.is_transient() && error.code != 429 => {
             tracing::debug!(%error, "Event is not at the API server yet");
             Sent::Unanswered
         }

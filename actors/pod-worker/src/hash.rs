@@ -4,6 +4,9 @@
 use k8s_openapi::api::core::v1::Container;
 use pod_rules::go_json;
 
+/// The most bytes of an image that are hashed. None of a longer name can be pulled, so that no kubelet adopts a container of it.
+const IMAGE_BYTES_MAX: usize = 4096;
+
 const FNV1A_32_OFFSET: u32 = 0x811c_9dc5;
 const FNV1A_32_PRIME: u32 = 0x0100_0193;
 
@@ -19,6 +22,7 @@ pub fn hash_text(hash: u64) -> String {
 
 /// FNV-1a 32 over the JSON text in the form in which Go's spew prints a byte slice: `([]uint8)[123 34 …]`.
 fn hash_of(name: &str, image: &str) -> u64 {
+    let image = &image[..image.floor_char_boundary(IMAGE_BYTES_MAX)];
     let json = format!("{{\"image\":{},\"name\":{}}}", go_json::string(image), go_json::string(name));
     let mut hash = Fnv1a(FNV1A_32_OFFSET);
     hash.write("([]uint8)[");

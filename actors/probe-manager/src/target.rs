@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use pod_spec::expansion::{Budget, TooLong, expand};
+use pod_spec::expansion::{Budget, PROBE_BYTES_MAX, TooLong, expand};
 
 /// A probe with everything resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,14 @@ pub enum TargetError {
         /// The size that was reached, and the limit.
         error: TooLong,
     },
+    /// The headers of the probe's request are too long.
+    #[error(
+        "the headers of the probe's request to container {container:?} have more than {PROBE_BYTES_MAX} bytes"
+    )]
+    LongHeaders {
+        /// The container.
+        container: String,
+    },
     /// The probe has no handler that the kubelet knows.
     #[error("missing probe handler for {pod}:{container}")]
     NoHandler {
@@ -93,12 +101,8 @@ pub fn target(probe: &Probe, container: &Container, pod: &str, pod_ip: &str) -> 
             host: host_or_pod(&get.host),
             port: resolve_port(&get.port, container)?,
             path: get.path.clone().unwrap_or_default(),
-            headers: get
-                .http_headers
-                .iter()
-                .flatten()
-                .map(|header| (header.name.clone(), header.value.clone()))
-                .collect(),
+            headers: headers(get)
+                .ok_or_else(|| TargetError::LongHeaders { container: container.name.clone() })?,
         });
     }
     if let Some(socket) = &probe.tcp_socket {
@@ -140,13 +144,34 @@ fn checked_port(number: i64) -> Result<u16, TargetError> {
     }
 }
 
+/// What an argument or a header counts beside its text: each run of a probe copies all of them.
+const TEXT_BYTES: usize = 16;
+
 /// Replaces `$(NAME)` by the variables that the pod spec gives a literal value; probes know no others. An unknown name
 /// stays as it is, and `$$` becomes `$`.
 fn expand_all(command: &[String], env: &[EnvVar]) -> Result<Vec<String>, TooLong> {
-    let values: BTreeMap<&str, &str> =
-        env.iter().map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default())).collect();
+    let refers = command.iter().any(|argument| argument.contains("$("));
+    let values: BTreeMap<&str, &str> = env
+        .iter()
+        .filter(|_| refers)
+        .map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default()))
+        .collect();
     let mut budget = Budget::of_probe();
-    command.iter().map(|argument| expand(argument, |name| values.get(name).copied(), &mut budget)).collect()
+    let expanded = command.iter().map(|argument| {
+        budget.take(TEXT_BYTES)?;
+        expand(argument, |name| values.get(name).copied(), &mut budget)
+    });
+    expanded.collect()
+}
+
+/// The headers of a request, within the bound of a command.
+fn headers(get: &HTTPGetAction) -> Option<Vec<(String, String)>> {
+    let mut budget = Budget::of_probe();
+    let headers = get.http_headers.iter().flatten().map(|header| {
+        budget.take(header.name.len() + header.value.len() + TEXT_BYTES).ok()?;
+        Some((header.name.clone(), header.value.clone()))
+    });
+    headers.collect()
 }
 
 #[cfg(test)]

@@ -275,8 +275,10 @@ impl PodStatusCache {
     pub fn containers(&self, uid: &PodUid) -> usize {
         let Some(Entry { facts, .. }) = self.pods.get(uid) else { return 0 };
         let desired = facts.desired.as_ref().and_then(|desired| desired.pod.spec.as_ref());
-        let desired =
-            desired.map_or(0, |spec| spec.containers.len() + spec.init_containers.iter().flatten().count());
+        let desired = desired.map_or(0, |spec| {
+            let init = spec.init_containers.iter().flatten().count();
+            spec.containers.len() + init + spec.ephemeral_containers.iter().flatten().count()
+        });
         desired.max(facts.observed.as_ref().map_or(0, |observed| observed.containers.len()))
     }
 

@@ -1,10 +1,11 @@
 //! PURE: the order in which statuses are sent. At most one call for each pod, the latest status wins, few calls at a
-//! time; pods that become ready or cease to be, and pods that are over, go before all others.
+//! time; pods that become ready or cease to be, and pods that are over, go before others, and namespaces take turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_pace::FairQueue;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::PodUid;
 use serde_json::Value;
@@ -15,6 +16,9 @@ use crate::phase::Phase;
 
 /// Calls under way at once.
 const CALLS_MAX: usize = 16;
+/// So often the turn is one of the crowd, however much is urgent: else one namespace of pods whose readiness flaps would keep what is not
+/// urgent of all others from the API server for ever.
+const CROWD_EVERY: u64 = 8;
 /// Pause before a call that failed is made again, unless there is news before (row 8.6).
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -62,12 +66,12 @@ enum Lane {
     Crowd,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
     Idle,
-    /// Waits at this place of the line.
-    Queued(Lane, u64),
+    /// Waits in this lane, in the line of this namespace, with this ticket.
+    Queued(Lane, String, u64),
     UnderWay,
     /// The last call failed: it is made again when there is news or the time is over.
     Failed,
@@ -151,13 +155,39 @@ impl Slot {
     }
 }
 
+/// The pods that wait, in lines by namespace.
+#[derive(Debug, Default)]
+struct Lines {
+    urgent: FairQueue<String, PodUid>,
+    crowd: FairQueue<String, PodUid>,
+    turns: u64,
+}
+
+impl Lines {
+    fn of(&mut self, lane: Lane) -> &mut FairQueue<String, PodUid> {
+        match lane {
+            Lane::Urgent => &mut self.urgent,
+            Lane::Crowd => &mut self.crowd,
+        }
+    }
+
+    /// Takes out the pod whose turn it is.
+    fn pop(&mut self) -> Option<PodUid> {
+        let lanes = match self.turns % CROWD_EVERY == CROWD_EVERY - 1 {
+            true => [Lane::Crowd, Lane::Urgent],
+            false => [Lane::Urgent, Lane::Crowd],
+        };
+        let (_, uid) = lanes.into_iter().find_map(|lane| self.of(lane).pop(|_| true))?;
+        self.turns += 1;
+        Some(uid)
+    }
+}
+
 /// The statuses of all pods that are to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Publisher {
     pods: BTreeMap<PodUid, Slot>,
-    /// The pods that wait: urgent ones first, each lane in the order of arrival.
-    line: BTreeMap<(Lane, u64), PodUid>,
-    place: u64,
+    lines: Lines,
     under_way: usize,
 }
 
@@ -186,7 +216,7 @@ impl Publisher {
     /// The next call, if one may be made now.
     pub(crate) fn next(&mut self) -> Option<Call> {
         while self.under_way < CALLS_MAX {
-            let (_, uid) = self.line.pop_first()?;
+            let uid = self.lines.pop()?;
             let Some(slot) = self.pods.get_mut(&uid) else { continue };
             slot.state = State::Idle;
             let Some((_, what)) = slot.need() else { continue };
@@ -257,18 +287,19 @@ impl Publisher {
             return;
         }
         let lane = slot.need().map(|(lane, _)| lane);
-        if let State::Queued(known, place) = slot.state {
+        if let State::Queued(known, namespace, ticket) = &slot.state {
             // A pod that waits in front keeps its place.
-            if lane.is_some_and(|lane| known <= lane) {
+            if lane.is_some_and(|lane| *known <= lane) {
                 return;
             }
-            self.line.remove(&(known, place));
+            self.lines.of(*known).remove(namespace, *ticket);
         }
         slot.state = State::Idle;
         if let Some(lane) = lane {
-            self.place += 1;
-            slot.state = State::Queued(lane, self.place);
-            self.line.insert((lane, self.place), uid.clone());
+            let object = slot.told.object.as_ref();
+            let namespace = object.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
+            let ticket = self.lines.of(lane).push(&namespace, uid.clone());
+            slot.state = State::Queued(lane, namespace, ticket);
         }
     }
 }

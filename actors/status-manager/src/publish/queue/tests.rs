@@ -141,6 +141,26 @@ fn few_calls_at_once_and_the_urgent_ones_first() {
 }
 
 #[test]
+fn namespaces_take_turns_and_what_is_urgent_leaves_some_to_the_crowd() {
+    let mut publisher = Publisher::default();
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    let mut told = |name: String, namespace: &str, ours: Value| {
+        let mut publication = publication(&name, json!({}), ours);
+        let object = Arc::make_mut(publication.object.as_mut().unwrap());
+        object.metadata.namespace = Some(namespace.to_owned());
+        publisher.told(&uid(&name), publication);
+    };
+    for index in 0..40 {
+        told(format!("flaps{index:02}"), "crowd", ready.clone());
+    }
+    told("quiet".to_owned(), "quiet", json!({ "message": "m" }));
+    told("ready".to_owned(), "quiet", ready.clone());
+    let order: Vec<_> = (0..CALLS_MAX).map(|_| publisher.next().unwrap().pod.to_string()).collect();
+    assert_eq!(&order[..2], ["flaps00", "ready"], "the other namespace has the second turn");
+    assert_eq!(order.iter().position(|name| name == "quiet"), Some(7), "{order:?}");
+}
+
+#[test]
 fn a_pod_that_is_over_is_deleted_once_its_end_is_known_outside() {
     let mut publisher = Publisher::default();
     let ended = json!({ "phase": "Failed" });
@@ -204,7 +224,9 @@ fn nothing_is_kept_of_a_pod_that_is_forgotten() {
     publisher.forget(&uid("a"));
     publisher.forget(&uid("b"));
     publisher.done(&uid("a"), Outcome::Deleted);
-    assert!(publisher.pods.is_empty() && publisher.line.is_empty());
+    assert!(
+        publisher.pods.is_empty() && publisher.lines.urgent.is_empty() && publisher.lines.crowd.is_empty()
+    );
     assert_eq!(publisher.counts(), (0, 0));
 }
 
