@@ -99,7 +99,9 @@ fn cases(work: &Work) -> Vec<Case> {
     };
     if std::env::var("UNDERSTUDY_WHOLE").is_ok_and(|whole| whole == "1") {
         let single = |mishap: &Mishap| PHASES.map(|phase| Case { phase, mishaps: vec![mishap.clone()] });
-        return all.iter().flat_map(single).chain(drawn(2 * PAIRS)).collect();
+        let only = std::env::var("UNDERSTUDY_CASE").unwrap_or_default();
+        let is_wanted = |case: &Case| format!("{case:?}").contains(&only);
+        return all.iter().flat_map(single).chain(drawn(2 * PAIRS)).filter(is_wanted).collect();
     }
     drawn(SAMPLE)
 }
