@@ -16,6 +16,7 @@ use supervision::Address;
 use crate::attachments::Attachments;
 use crate::devices::Devices;
 use crate::objects::Objects;
+use crate::plan;
 use crate::selinux::Selinux;
 
 /// What mounting and unmounting goes through.
@@ -81,6 +82,19 @@ impl Backends {
             allocatable_memory_bytes: self.allocatable_memory_bytes,
             in_cluster: self.objects.in_cluster,
         }
+    }
+
+    /// Whether the `wanted` mounts of a pod, of which it has `made` ones, are few enough for it and the node, whose mounts are
+    /// counted only for a pod that makes many more.
+    ///
+    /// # Errors
+    /// As [`plan::are_few`].
+    pub(crate) async fn have_room(&self, wanted: usize, made: usize) -> Result<(), String> {
+        let on_node = match plan::is_many(wanted, made) {
+            true => self.mounts.count().await.unwrap_or(0),
+            false => 0,
+        };
+        plan::are_few(wanted, made, on_node)
     }
 }
 

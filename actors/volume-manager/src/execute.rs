@@ -101,8 +101,9 @@ pub async fn mount(
         Ok(mounts) => mounts,
         Err(error) => return broken(&error),
     };
-    let on_node = backends.mounts.count().await.unwrap_or(0);
-    if let Err(error) = pod.spec.as_ref().map_or(Ok(()), |spec| plan::are_few(spec, mounts.len(), on_node)) {
+    if let Some(spec) = &pod.spec
+        && let Err(error) = backends.have_room(plan::mounts_of(spec), mounts.len()).await
+    {
         return MountOutcome { errors: vec![failed("")(&error)], ..MountOutcome::default() };
     }
     let mut outcome = MountOutcome { held, ..MountOutcome::default() };

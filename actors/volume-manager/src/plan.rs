@@ -62,22 +62,29 @@ pub const NODE_MOUNTS_MANY: usize = 20_000;
 /// The most mounts that a pod makes on such a node.
 const FEW_MOUNTS: usize = 128;
 
-/// Whether the pod's volumes, and the parts of them that containers mount (subPath), are few enough, of which it has `made` ones
-/// on a node that has `on_node`.
+/// How many mounts the pod's volumes are, and the parts of them that containers mount (subPath).
+pub fn mounts_of(spec: &PodSpec) -> usize {
+    let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
+    let is_part = |mount: &&VolumeMount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr);
+    uses(spec).len() + volume_mounts(spec).filter(is_part).count()
+}
+
+/// Whether a pod that has `made` of its mounts makes so many more that it matters how many the node has.
+pub fn is_many(wanted: usize, made: usize) -> bool {
+    wanted.saturating_sub(made) > FEW_MOUNTS
+}
+
+/// Whether the `wanted` mounts of a pod, of which it has `made` ones on a node that has `on_node`, are few enough.
 ///
 /// # Errors
 /// They are more than [`POD_MOUNTS_MAX`], or too many more for the node.
-pub fn are_few(spec: &PodSpec, made: usize, on_node: usize) -> Result<(), String> {
-    let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
-    let is_part = |mount: &&VolumeMount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr);
-    let parts = volume_mounts(spec).filter(is_part).count();
-    let wanted = uses(spec).len() + parts;
+pub fn are_few(wanted: usize, made: usize, on_node: usize) -> Result<(), String> {
     if wanted > POD_MOUNTS_MAX {
         return Err(format!(
             "the pod's volumes and subPaths are {wanted} mounts, and the node makes at most {POD_MOUNTS_MAX} of a pod"
         ));
     }
-    if on_node >= NODE_MOUNTS_MANY && wanted.saturating_sub(made) > FEW_MOUNTS {
+    if on_node >= NODE_MOUNTS_MANY && is_many(wanted, made) {
         return Err(format!(
             "the pod's volumes and subPaths are {wanted} mounts, and the node, which has {on_node}, makes at most \
              {FEW_MOUNTS} more of a pod"
@@ -180,7 +187,7 @@ mod tests {
                 "containers": [{"name": "c", "volumeMounts": mounts}],
                 "volumes": names.iter().map(|name| serde_json::json!({"name": name})).collect::<Vec<_>>(),
             });
-            are_few(&serde_json::from_value(spec).expect("a spec"), made, on_node)
+            are_few(mounts_of(&serde_json::from_value(spec).expect("a spec")), made, on_node)
         };
         let few = |volumes, parts| few_on(volumes, parts, 0, NODE_MOUNTS_MANY - 1);
         assert_eq!(few(POD_MOUNTS_MAX, 0), Ok(()));
