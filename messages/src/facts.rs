@@ -276,6 +276,9 @@ pub struct WorkerReport {
     pub pod: PodRef,
     /// The worker's state.
     pub state: WorkerState,
+    /// The token of the look ([`SeenPod::touch`]) in which the worker saw that nothing of the pod runs any more; only with
+    /// `Terminated`, before that 0. How the pod has ended cannot be told from an older look.
+    pub last_look: u64,
     /// Everything the pod had on this node has been given back; only with `Terminated`.
     pub released: bool,
     /// Containers that run, but whose postStart hook has not ended: they count as waiting (row 5.19).

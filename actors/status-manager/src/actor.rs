@@ -304,7 +304,7 @@ impl StatusManager {
     /// Takes over what has been told of a pod.
     fn catch_up(&mut self, uid: &PodUid) {
         if let Some(seen) = self.observed.get(uid) {
-            self.status_cache.observed(uid, seen.state.clone());
+            self.status_cache.observed(uid, seen.clone());
         }
         // Otherwise the pod is back under its UID, and the report of its earlier life.
         let counts =
@@ -340,9 +340,8 @@ impl StatusManager {
         if missing.runtime || !missing.looks.is_empty() {
             self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         }
-        for uid in missing.looks {
-            // Token 0 stands for no waiting sender: any look answers it.
-            self.deps.touched.tell_level(PodTouched { uid, token: 0 });
+        for (uid, token) in missing.looks {
+            self.deps.touched.tell_level(PodTouched { uid, token });
         }
     }
 }
@@ -401,7 +400,7 @@ impl Subsystem for StatusManager {
         self.status_cache.note_desired(pod);
         self.ask_later(ctx);
         if let Some(seen) = self.observed.now(pod) {
-            self.status_cache.observed(pod, seen.state);
+            self.status_cache.observed(pod, seen);
         }
         self.catch_up(pod);
         self.compute(pod, ctx);
@@ -472,7 +471,7 @@ impl Handler<PodObserved> for StatusManager {
         let Some(changed) = self.observed.hear(observed.0) else {
             return self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         };
-        self.heard(changed, ctx, |cache, uid, seen| cache.observed(uid, seen.state));
+        self.heard(changed, ctx, |cache, uid, seen| cache.observed(uid, seen));
     }
 }
 

@@ -145,8 +145,10 @@ impl<'a> Computation<'a> {
         let mut containers = self.containers();
         let failure = conditions::failure(self.facts.report.as_deref());
         // The end needs both the worker's and the runtime's word.
-        let may_end =
-            self.facts.is_stopped() && self.observed().is_some() && !self.facts.has_live_container();
+        let may_end = self.facts.is_stopped()
+            && self.observed().is_some()
+            && self.facts.has_last_look()
+            && !self.facts.has_live_container();
         let over = may_end && self.facts.is_released();
         if over {
             finish::finish(self.spec, &mut containers.init, &mut containers.regular);

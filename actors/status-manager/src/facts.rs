@@ -14,6 +14,8 @@ pub struct PodFacts {
     /// What the runtime holds; `None` until Pleg has told of the pod, which differs from a pod of which nothing is
     /// left.
     pub observed: Option<Arc<RuntimePod>>,
+    /// The token of the newest look of which Pleg has told.
+    pub look: u64,
     /// What its worker reports; `None` until the first report.
     pub report: Option<Arc<WorkerReport>>,
     /// The settled probe verdicts by container name; `None` until ProbeManager has told of the pod.
@@ -26,6 +28,12 @@ impl PodFacts {
     /// Whether the worker says that all containers are stopped.
     pub fn is_stopped(&self) -> bool {
         self.report.as_ref().is_some_and(|r| r.state == WorkerState::Terminated)
+    }
+
+    /// Whether Pleg has told of the look in which the worker saw all containers stopped, or of a later one: an older one may
+    /// lack containers.
+    pub fn has_last_look(&self) -> bool {
+        self.report.as_ref().is_none_or(|r| self.look >= r.last_look)
     }
 
     /// Whether the worker has released everything that the pod held.

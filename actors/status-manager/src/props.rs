@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec, PodStatus};
 use messages::PodUid;
-use messages::facts::{ContainerVerdict, DesiredPod, Source, WaitingReason, WorkerReport, WorkerState};
+use messages::facts::{
+    ContainerVerdict, DesiredPod, SeenPod, Source, WaitingReason, WorkerReport, WorkerState,
+};
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod};
 use proptest::prelude::*;
 
@@ -198,7 +200,7 @@ fn tell(status_cache: &mut PodStatusCache, fact: &Fact) {
         Fact::Desired(pod) => {
             status_cache.desired(pod_set::snapshot(1, [(uid.clone(), pod)], true));
         }
-        Fact::Observed(pod) => status_cache.observed(&uid, pod),
+        Fact::Observed(state) => status_cache.observed(&uid, SeenPod { state, touch: 0 }),
         Fact::Reported(report) => status_cache.reported(&uid, report),
         Fact::Verdicts(verdicts) => status_cache.verdicts(&uid, verdicts),
         Fact::Quarantined(on) => {

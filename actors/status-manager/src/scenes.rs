@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, Rejection, Source, WaitingReason, WorkerReport, WorkerState,
+    ContainerVerdict, DesiredPod, Rejection, SeenPod, Source, WaitingReason, WorkerReport, WorkerState,
 };
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox};
 use messages::{PodRef, PodUid};
@@ -124,10 +124,16 @@ pub(crate) fn stopped(containers: Vec<RuntimeContainer>) -> RuntimePod {
     pod
 }
 
+/// What a look has found that no actor has asked for.
+pub(crate) fn seen(state: RuntimePod) -> SeenPod {
+    SeenPod { state: Arc::new(state), touch: 0 }
+}
+
 pub(crate) fn report(state: WorkerState) -> WorkerReport {
     WorkerReport {
         pod: pod_ref(),
         state,
+        last_look: 0,
         released: false,
         starting: Arc::default(),
         replaced: Arc::default(),

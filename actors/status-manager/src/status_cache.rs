@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use messages::facts::{ContainerVerdict, DesiredPod, Source, WorkerReport};
+use messages::facts::{ContainerVerdict, DesiredPod, SeenPod, Source, WorkerReport};
 use messages::pod_set::{Generation, PodSetUpdate};
-use messages::runtime::{RuntimeHealth, RuntimePod};
+use messages::runtime::RuntimeHealth;
 use messages::{PodRef, PodUid};
 use pod_set::{PodSet, Taken};
 use supervision::blame;
@@ -44,8 +44,8 @@ pub struct MissingFacts {
     pub runtime: bool,
     /// The report of some desired pod's worker.
     pub reports: bool,
-    /// Stopped pods of which Pleg has not told yet; they cannot end before.
-    pub looks: Vec<PodUid>,
+    /// Stopped pods of whose last look Pleg has not told yet, with the look's token; they cannot end before.
+    pub looks: Vec<(PodUid, u64)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -215,7 +215,8 @@ impl PodStatusCache {
         let is_known = report.is_some() && entry.facts.observed.is_some() && self.node.runtime_name.is_some();
         let is_told = rejected || is_known || entry.is_left_alone;
         let is_finished = match report {
-            Some(report) => report.released && report.deleted,
+            // The API server is told first how the pod has ended.
+            Some(report) => report.released && report.deleted && entry.facts.has_last_look(),
             None => rejected,
         };
         Some(Publication {
@@ -227,9 +228,11 @@ impl PodStatusCache {
     }
 
     /// Takes Pleg's observation of a pod.
-    pub fn observed(&mut self, uid: &PodUid, state: Arc<RuntimePod>) {
-        let entry = self.pods.entry(uid.clone()).or_default();
-        entry.facts.observed = Some(state);
+    pub fn observed(&mut self, uid: &PodUid, seen: SeenPod) {
+        let facts = &mut self.pods.entry(uid.clone()).or_default().facts;
+        facts.observed = Some(seen.state);
+        // A Pleg that has begun anew knows no token of those before.
+        facts.look = facts.look.max(seen.touch);
         self.note_missing(uid);
     }
 
@@ -355,7 +358,7 @@ impl PodStatusCache {
             desired: !self.desired.is_known(),
             runtime: self.node.runtime_name.is_none(),
             reports: !self.silent.is_empty(),
-            looks: self.unseen.iter().cloned().collect(),
+            looks: self.unseen.iter().map(|uid| (uid.clone(), self.last_look(uid))).collect(),
         }
     }
 
@@ -365,11 +368,17 @@ impl PodStatusCache {
         !self.desired.is_known() || self.node.runtime_name.is_none() || !has_all
     }
 
+    fn last_look(&self, uid: &PodUid) -> u64 {
+        let report = self.pods.get(uid).and_then(|entry| entry.facts.report.as_ref());
+        report.map_or(0, |report| report.last_look)
+    }
+
     fn note_missing(&mut self, uid: &PodUid) {
         let entry = self.pods.get(uid);
         let runs = |facts: &PodFacts| facts.desired.as_ref().is_some_and(|d| d.rejected.is_none());
         let is_silent = entry.is_some_and(|e| e.is_desired && e.facts.report.is_none() && runs(&e.facts));
-        let is_unseen = entry.is_some_and(|e| e.facts.observed.is_none() && e.facts.is_stopped());
+        let has_seen = |facts: &PodFacts| facts.observed.is_some() && facts.has_last_look();
+        let is_unseen = entry.is_some_and(|e| e.facts.is_stopped() && !has_seen(&e.facts));
         for (set, belongs) in [(&mut self.silent, is_silent), (&mut self.unseen, is_unseen)] {
             if belongs {
                 set.insert(uid.clone());
@@ -423,159 +432,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use messages::facts::{DesiredPod, WorkerState};
-    use pod_set::Journal;
-
-    use crate::scenes::*;
-
-    /// Everything anew.
-    fn desired_pods(pods: Vec<DesiredPod>, complete: bool) -> PodSetUpdate<Arc<DesiredPod>> {
-        static INCARNATION: AtomicU64 = AtomicU64::new(1);
-        let pods = pods.into_iter().map(|pod| (pod.pod_ref.uid.clone(), Arc::new(pod)));
-        pod_set::snapshot(INCARNATION.fetch_add(1, Ordering::Relaxed), pods, complete)
-    }
-
-    fn none() -> Heard {
-        Heard::Compute(Vec::new())
-    }
-
-    /// A ledger with one running pod, and the pod's UID.
-    fn running_pod() -> (PodStatusCache, PodUid) {
-        let uid = pod_ref().uid;
-        let mut status_cache = PodStatusCache::new(Vec::new());
-        status_cache.restored(BTreeMap::new());
-        status_cache.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
-        status_cache.runtime(&RuntimeHealth { name: Arc::from("containerd"), ..RuntimeHealth::default() });
-        status_cache.observed(&uid, Arc::new(observed(vec![running("a", "a0", 0)])));
-        status_cache.reported(&uid, Arc::new(report(WorkerState::Syncing)));
-        assert!(matches!(status_cache.compute(&uid, at(0)), Some(Change::Told { .. })));
-        assert_eq!(status_cache.compute(&uid, at(9)), None, "nothing has changed");
-        (status_cache, uid)
-    }
-
-    #[test]
-    fn nothing_is_computed_before_the_checkpoints_are_read() {
-        let uid = pod_ref().uid;
-        let mut status_cache = PodStatusCache::new(Vec::new());
-        status_cache.desired(desired_pods(vec![desired(spec("Always", vec![container("a")]))], true));
-        assert_eq!(status_cache.compute(&uid, at(0)), None);
-        let done = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
-        assert_eq!(status_cache.restored(BTreeMap::from([(uid.clone(), done)])), std::slice::from_ref(&uid));
-        status_cache.compute(&uid, at(1));
-        assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some("Succeeded"));
-    }
-
-    #[test]
-    fn a_pod_is_forgotten_when_nobody_wants_it_and_its_worker_has_let_go() {
-        let (mut status_cache, uid) = running_pod();
-        assert_eq!(status_cache.desired(desired_pods(vec![], false)), none(), "absence means nothing yet");
-        assert_eq!(status_cache.desired(desired_pods(vec![], true)), Heard::Compute(vec![uid.clone()]));
-        assert_eq!(status_cache.compute(&uid, at(1)), None, "its worker still has it");
-        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
-        status_cache.reported(&uid, Arc::new(gone.clone()));
-        assert!(!matches!(status_cache.compute(&uid, at(2)), Some(Change::Gone { .. })));
-        status_cache.reported(&uid, Arc::new(WorkerReport { released: true, ..gone }));
-        assert_eq!(status_cache.compute(&uid, at(3)), Some(Change::Gone { uid: uid.clone() }));
-        assert_eq!((status_cache.status(&uid), status_cache.phases().0), (None, 0));
-    }
-
-    #[test]
-    fn news_of_one_pod_are_computed_for_that_one_and_what_was_missed_is_known() {
-        let (mut status_cache, uid) = running_pod();
-        let pod = |name: &str| {
-            let mut pod = desired(spec("Always", vec![container("a")]));
-            pod.pod_ref.uid = PodUid::new(name);
-            Arc::new(pod)
-        };
-        let mut journal = Journal::new(u64::MAX);
-        journal.put(&uid, Arc::new(desired(spec("Always", vec![container("a")]))));
-        journal.completed();
-        assert_eq!(status_cache.desired(journal.snapshot()), none());
-        let other = PodUid::new("other");
-        assert_eq!(
-            status_cache.desired(journal.put(&other, pod("other"))),
-            Heard::Compute(vec![other.clone()])
-        );
-        assert!(
-            status_cache.is_missing_facts() && status_cache.missing().reports,
-            "its worker has said nothing"
-        );
-        status_cache.reported(&other, Arc::new(report(WorkerState::Syncing)));
-        assert!(!status_cache.is_missing_facts());
-        assert_eq!(status_cache.desired(journal.put(&other, pod("other"))), none(), "the same again");
-        let _lost = journal.remove(&other, messages::pod_set::GonePod::default());
-        assert_eq!(status_cache.desired(PodSetUpdate::Digest(journal.digest())), Heard::Missed);
-    }
-
-    #[test]
-    fn a_static_pod_that_is_put_back_begins_anew() {
-        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
-        let over = Arc::new(WorkerReport { released: true, ..gone.clone() });
-        for (source, phase) in [(Source::File, "Pending"), (Source::Api, "Failed")] {
-            let (mut status_cache, uid) = running_pod();
-            let pod = desired(spec("Never", vec![container("a")]));
-            status_cache.desired(desired_pods(vec![DesiredPod { source, ..pod }], true));
-            status_cache.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
-            status_cache.reported(&uid, Arc::new(gone.clone()));
-            status_cache.compute(&uid, at(1));
-            assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some("Failed"));
-            status_cache.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
-            status_cache.reported(&uid, over.clone());
-            status_cache.compute(&uid, at(2));
-            assert_eq!(status_cache.status(&uid).unwrap().phase.as_deref(), Some(phase), "{source:?}");
-        }
-    }
-
-    #[test]
-    fn a_pod_that_was_made_anew_has_nothing_of_the_end_before_it() {
-        let (mut status_cache, uid) = running_pod();
-        let pod = desired(spec("Never", vec![container("a")]));
-        status_cache.desired(desired_pods(vec![DesiredPod { source: Source::File, ..pod }], true));
-        status_cache.observed(&uid, Arc::new(stopped(vec![exited("a", "a0", 0, 1)])));
-        let gone = WorkerReport { deleted: true, ..report(WorkerState::Terminated) };
-        status_cache.reported(&uid, Arc::new(gone));
-        status_cache.compute(&uid, at(1));
-        assert!(status_cache.status_since(&uid, None).is_some() && status_cache.is_removed_static(&uid));
-        let made_anew = Some(Generation { incarnation: 1, number: 7 });
-        assert_eq!(status_cache.status_since(&uid, made_anew), None, "of the pod before");
-        // That the worker before has let go is never heard.
-        status_cache.observed(&uid, Arc::new(RuntimePod::absent(pod_ref())));
-        status_cache.reported(&uid, Arc::new(WorkerReport { made_anew, ..report(WorkerState::Syncing) }));
-        status_cache.compute(&uid, at(2));
-        let status = status_cache.status_since(&uid, made_anew).expect("its own");
-        assert_eq!(status.phase.as_deref(), Some("Pending"));
-        assert!(!status_cache.is_removed_static(&uid));
-    }
-
-    #[test]
-    fn every_pod_follows_the_nodes_addresses() {
-        let (mut status_cache, uid) = running_pod();
-        assert_eq!(status_cache.status(&uid).unwrap().host_ip, None);
-        let both = || vec!["192.0.2.7".to_owned(), "2001:db8::7".to_owned()];
-        assert_eq!(status_cache.addresses(both()), std::slice::from_ref(&uid));
-        status_cache.compute(&uid, at(1));
-        let status = status_cache.status(&uid).unwrap();
-        assert_eq!(status.host_ip.as_deref(), Some("192.0.2.7"));
-        assert_eq!(status.host_ips.as_ref().map(Vec::len), Some(2));
-        assert_eq!(status.pod_ip.as_deref(), Some("10.0.0.5"), "its own network");
-        assert!(status_cache.addresses(both()).is_empty(), "no news");
-        assert!(status_cache.addresses(Vec::new()).is_empty(), "none is known for the moment");
-    }
-
-    #[test]
-    fn what_is_missing_is_known() {
-        let status_cache = PodStatusCache::new(Vec::new());
-        let missing = status_cache.missing();
-        assert!(missing.desired && missing.runtime);
-        let (mut status_cache, uid) = running_pod();
-        assert_eq!(status_cache.missing(), MissingFacts::default());
-        status_cache.pods.get_mut(&uid).unwrap().facts.observed = None;
-        assert!(!status_cache.is_missing_facts());
-        status_cache.reported(&uid, Arc::new(report(WorkerState::Terminated)));
-        assert_eq!(status_cache.missing(), MissingFacts { looks: vec![uid], ..MissingFacts::default() });
-    }
-}
+mod tests;

@@ -244,6 +244,7 @@ pub fn report(pod: &PodRef, state: WorkerState) -> WorkerReport {
     WorkerReport {
         pod: pod.clone(),
         state,
+        last_look: 0,
         released: false,
         starting: Arc::default(),
         replaced: Arc::default(),

@@ -84,6 +84,7 @@ impl PodWorker {
             Step::Terminate(plan) => self.terminate(plan, ctx),
             Step::Stopped => {
                 self.lifecycle.stopped();
+                self.last_look = self.look;
                 self.tell_report(ctx);
                 self.reconcile(ctx);
             }

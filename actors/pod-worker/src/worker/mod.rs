@@ -82,6 +82,10 @@ pub struct PodWorker {
     /// The pod begins anew after its end: the names of its logs, by which restarts are counted, stay.
     comes_back: bool,
     observed: Option<Arc<RuntimePod>>,
+    /// The token of the look that `observed` is of.
+    look: u64,
+    /// The same of the look in which nothing of the pod ran any more, once there is one.
+    last_look: u64,
     health: Option<Arc<RuntimeHealth>>,
     verdicts: Arc<BTreeMap<String, ContainerVerdict>>,
     // The pod's state.
@@ -170,6 +174,8 @@ impl PodWorker {
             settled: false,
             awaited: None,
             token: 0,
+            look: 0,
+            last_look: 0,
             asked_at: Timestamp::UNIX_EPOCH,
             seen_at: Timestamp::UNIX_EPOCH,
             start_time: None,
@@ -425,6 +431,7 @@ impl Handler<PodSeen> for PodWorker {
 
     fn handle(&mut self, PodSeen { seen, .. }: PodSeen, ctx: &mut Ctx<Self>) {
         self.observed = Some(seen.state);
+        self.look = seen.touch;
         // The token may be of an earlier incarnation, from a clock that was ahead: the next token must be
         // higher.
         self.token = self.token.max(seen.touch);

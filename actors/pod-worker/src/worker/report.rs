@@ -29,6 +29,7 @@ impl PodWorker {
         let report = WorkerReport {
             pod,
             state: self.lifecycle.state(),
+            last_look: self.last_look,
             released: self.lifecycle.released(),
             starting: self.hooked(),
             replaced: self.known.replaced.clone(),
