@@ -47,6 +47,15 @@ pub enum Fault {
     },
     /// Take no more messages, without crashing.
     Stall,
+    /// Let the nth effect of this name that begins never end; only effects with a deadline of at most ten minutes count.
+    Hang {
+        /// The effect's name.
+        effect: String,
+        /// Counts the effects of this name down to the one that hangs.
+        nth: u32,
+        /// Its work is done, and only the result does not come; otherwise the work does not begin.
+        done: bool,
+    },
     /// Lose the next `count` messages of this name.
     Drop {
         /// The message's name.

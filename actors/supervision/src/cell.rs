@@ -92,6 +92,8 @@ pub(crate) struct Cell {
     /// How often each piece of work was begun.
     #[cfg(feature = "faults")]
     begun: Mutex<BTreeMap<&'static str, u32>>,
+    #[cfg(feature = "faults")]
+    pub hangs: crate::hangs::Hangs,
     dynamic: Mutex<Dynamic>,
 }
 
@@ -121,6 +123,8 @@ impl Cell {
             busy: AtomicBool::new(false),
             #[cfg(feature = "faults")]
             begun: Mutex::default(),
+            #[cfg(feature = "faults")]
+            hangs: crate::hangs::Hangs::default(),
             dynamic: Mutex::new(Dynamic {
                 state: State::Starting,
                 last_crash: None,

@@ -282,6 +282,10 @@ impl<A: Subsystem> Driver<A> {
                 self.seat.mailbox.set_bound(bound)
             }
             #[cfg(feature = "faults")]
+            Order::Fault(messages::supervision::Fault::Hang { effect, nth, done }) => {
+                self.seat.cell.hangs.order(effect, nth, done);
+            }
+            #[cfg(feature = "faults")]
             Order::Fault(fault) => self.lane.borrow_mut().faults.add(fault),
             Order::Revive => self.revived = Some(Instant::now()),
             Order::Stop | Order::Kill(_) | Order::Ping => {}

@@ -209,6 +209,11 @@ impl<A: Subsystem> Effects<A> {
 
     pub fn start(&mut self, id: EffectId, task: Task<A>) {
         let Task { name, pod, within, work } = task;
+        #[cfg(feature = "faults")]
+        let work = match self.cell.hangs.begin(name, within) {
+            None => work,
+            Some(when) => hung::<A>(work, when),
+        };
         let running = Running { name, pod: pod.clone(), since: Instant::now(), within };
         self.cell.effects.running().insert(id, running);
         let handle = self.tasks.spawn(async move {
@@ -251,6 +256,19 @@ impl<A: Subsystem> Drop for Effects<A> {
     fn drop(&mut self) {
         self.cell.effects.running().clear();
     }
+}
+
+/// Work that is ordered to hang.
+#[cfg(feature = "faults")]
+fn hung<A: Subsystem>(work: Work<A>, when: crate::hangs::HangsWhen) -> Work<A> {
+    Box::pin(async move {
+        // Kept, so that callers that wait for the result go on waiting.
+        let _result = match when {
+            crate::hangs::HangsWhen::Begun => None,
+            crate::hangs::HangsWhen::Done => Some(work.await),
+        };
+        std::future::pending().await
+    })
 }
 
 /// The outcome of the work, or the panic or the deadline that ended it.

@@ -23,6 +23,8 @@ mod events;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod faults;
+#[cfg(feature = "faults")]
+mod hangs;
 mod held;
 mod mailbox;
 mod metrics;

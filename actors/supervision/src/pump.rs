@@ -144,7 +144,7 @@ impl<A: Subsystem> Pump<A> {
         done
     }
 
-    fn streams(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>) -> usize {
+    fn streams(actor: &mut A, ctx: &mut Ctx<A>, cx: &mut Context<'_>, lane: &RefCell<Lane<A>>) -> usize {
         let mut done = 0;
         for id in ctx.streams.take_woken(cx) {
             if ctx.waiting() {
@@ -154,6 +154,7 @@ impl<A: Subsystem> Pump<A> {
             let Some((mut source, waker)) = ctx.streams.take(id) else { continue };
             ctx.cell.begin(source.name(), None);
             let since = Instant::now();
+            Faults::<A>::maybe_panic(lane, source.name());
             let flowed = source.poll_once(actor, ctx, &mut Context::from_waker(&waker));
             ctx.cell.end();
             match flowed {
@@ -250,7 +251,7 @@ impl<A: Subsystem> ActorFuture<A> for Pump<A> {
             let done = this.releases(actor, ctx)
                 + Self::effects(actor, ctx, cx, &this.lane, slice)
                 + this.timers(actor, ctx, cx, slice)
-                + Self::streams(actor, ctx, cx)
+                + Self::streams(actor, ctx, cx, &this.lane)
                 + this.messages(actor, ctx, cx, slice);
             if done == 0 {
                 break;

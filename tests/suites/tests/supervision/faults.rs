@@ -121,6 +121,25 @@ fn stall() {
 }
 
 #[test]
+fn hang_effects_before_or_after_their_work() {
+    sandbox(Policy::default(), async |world| {
+        world.expect_crashes();
+        let hang = |nth, done| Fault::Hang { effect: "answer".to_owned(), nth, done };
+        let (counter, _) = with(world, hang(2, true)).await;
+        let answer = counter.asked::<supervision::Outside, AnswerLater>();
+        assert!(ask(&answer, AnswerLater(10)).await.is_ok(), "the second is to hang");
+        let long = Duration::from_secs(400);
+        assert_eq!(answer.ask(AnswerLater(10), long).await, Err(AskError::Lost), "at its deadline");
+        world.pass(Duration::from_secs(1)).await;
+        world.tree.inject("Counter", hang(1, false)).unwrap();
+        assert_eq!(answer.ask(AnswerLater(10), long).await, Err(AskError::Lost));
+        world.pass(Duration::from_secs(1)).await;
+        assert!(ask(&answer, AnswerLater(10)).await.is_ok(), "once");
+        assert_eq!(world.report("Counter").await.effects_overdue, 2);
+    });
+}
+
+#[test]
 fn drop_messages() {
     sandbox(Policy::default(), async |world| {
         let (counter, outside) = with(world, log_fault(|message| Fault::Drop { message, count: 2 })).await;
