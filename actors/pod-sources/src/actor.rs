@@ -8,8 +8,9 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
 use bridge_io::clock::Clock;
-use bridge_kube::{Follow, Followed, Said, Select, Unreadable};
+use bridge_kube::{Follow, Said, Select, Unreadable};
 use bridge_node::host::{FilesChanged, ManifestFile, StaticFiles, StaticFilesError};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
@@ -22,7 +23,7 @@ use pod_rules::reasons::FAILED_VALIDATION;
 use pod_set::{Followers, Level};
 use supervision::{Address, Ctx, Subsystem, blame};
 
-use crate::api_pods::ApiPods;
+use crate::api_pods::{ApiPods, News};
 use crate::fetched::{FetchOutcome, Fetched};
 use crate::manifests::{GoodManifest, Manifests, Problem, ReadReason, cut};
 use crate::restart_rules::RestartRules;
@@ -279,6 +280,7 @@ impl PodSources {
             return;
         }
         let pods = api.follow(Select::pods_of(&self.deps.config.node));
+        let pods = pods.flat_map(|news| stream::iter(News::pieces(news)));
         ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
             // The stream ends only with the I/O runtime.
             tracing::warn!("Pods of the API server are no longer followed");
@@ -301,11 +303,19 @@ impl PodSources {
         }
     }
 
-    fn heard_of_api(&mut self, news: Followed<Pod>, ctx: &mut Ctx<Self>) {
+    fn heard_of_api(&mut self, news: News, ctx: &mut Ctx<Self>) {
         let now = self.deps.clock.now();
         let update = match news {
-            Followed::All(pods) => self.api_pods.all(pods, &ctx.quarantined(), now),
-            Followed::Changed(pod) => {
+            News::Listed(pod) => {
+                let uid = PodRef::of(&pod).uid;
+                if ctx.is_quarantined(&uid) {
+                    self.api_pods.listed(pod, true, now)
+                } else {
+                    blame::for_pod(&uid, || self.api_pods.listed(pod, false, now))
+                }
+            }
+            News::AllListed => self.api_pods.all_listed(now),
+            News::Changed(pod) => {
                 let uid = PodRef::of(&pod).uid;
                 if ctx.is_quarantined(&uid) {
                     self.api_pods.leave_alone(pod, now)
@@ -313,12 +323,12 @@ impl PodSources {
                     blame::for_pod(&uid, || self.api_pods.changed(pod, now))
                 }
             }
-            Followed::Gone(pod) => {
+            News::Gone(pod) => {
                 let uid = PodRef::of(&pod).uid;
                 let gone = blame::step(&uid, || self.api_pods.gone(&pod));
                 gone.unwrap_or_else(|| self.api_pods.forget(&uid, GonePod::default()))
             }
-            Followed::Unreadable(one) => {
+            News::Unreadable(one) => {
                 self.say_unreadable(&one);
                 let uid = PodUid::new(&one.uid);
                 match one.said {
@@ -330,7 +340,7 @@ impl PodSources {
                     }
                 }
             }
-            Followed::Trouble(error) => {
+            News::Trouble(error) => {
                 // The last known pods stay.
                 if self.api_problem.is_none() {
                     tracing::warn!(%error, "Pods of the API server may be out of date");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bridge_kube::Unreadable;
+use bridge_kube::{ApiError, Followed, Unreadable};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +18,37 @@ use crate::restart_rules::RestartRules;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 use crate::unsupported::{Supported, unsupported};
 
+/// A piece of what is heard of the API server's pods: each pod of a list is judged by itself, or a list of large pods would hold
+/// up its thread.
+#[derive(Debug)]
+pub enum News {
+    /// A pod of the list that is being read.
+    Listed(Pod),
+    /// The list has been read.
+    AllListed,
+    /// One pod is new or has changed.
+    Changed(Pod),
+    /// One pod is gone; this is its last form.
+    Gone(Pod),
+    /// One pod cannot be read.
+    Unreadable(Unreadable),
+    /// The pods may be out of date for a while.
+    Trouble(ApiError),
+}
+
+impl News {
+    /// The pieces of the news, in their order.
+    pub fn pieces(news: Followed<Pod>) -> Vec<Self> {
+        match news {
+            Followed::All(pods) => pods.into_iter().map(Self::Listed).chain([Self::AllListed]).collect(),
+            Followed::Changed(pod) => vec![Self::Changed(pod)],
+            Followed::Gone(pod) => vec![Self::Gone(pod)],
+            Followed::Unreadable(one) => vec![Self::Unreadable(one)],
+            Followed::Trouble(error) => vec![Self::Trouble(error)],
+        }
+    }
+}
+
 /// All pods of the node, by UID.
 #[derive(Debug)]
 pub struct ApiPods {
@@ -27,7 +58,9 @@ pub struct ApiPods {
     pods: BTreeMap<PodUid, SourcePod>,
     /// As PodManager is told of them. Complete once the list has been heard.
     journal: Journal<SourcePod>,
-    /// Pods of the list that comes next that cannot be read.
+    /// The pods of the list that is being read, as far as it has been.
+    listed: BTreeSet<PodUid>,
+    /// Pods of that list that cannot be read.
     unreadable: Vec<Unreadable>,
     /// Pods that PodSources has quarantined, in their newest version.
     left_alone: BTreeMap<PodUid, Pod>,
@@ -41,34 +74,33 @@ impl ApiPods {
             rules,
             pods: BTreeMap::new(),
             journal: Journal::new(incarnation),
+            listed: BTreeSet::new(),
             unreadable: Vec::new(),
             left_alone: BTreeMap::new(),
         }
     }
 
-    /// The whole list. Of pods that are `left_alone`, or that cannot be read, what was known goes on. Returns the message
-    /// that tells of it, if it brings anything new.
-    pub fn all(
+    /// One pod of the list that is being read. If it `is_left_alone`, what was known of it goes on. Returns the message that tells of
+    /// it, if it brings anything new.
+    pub fn listed(
         &mut self,
-        pods: Vec<Pod>,
-        left_alone: &BTreeSet<PodUid>,
+        pod: Pod,
+        is_left_alone: bool,
         now: Timestamp,
     ) -> Option<PodSetUpdate<SourcePod>> {
+        self.listed.insert(PodRef::of(&pod).uid);
+        if is_left_alone { self.leave_alone(pod, now) } else { self.changed(pod, now) }
+    }
+
+    /// The list has been read: a pod that it does not have is gone. Of pods that cannot be read what was known goes on. Returns the
+    /// message that tells of it, if it brings anything new.
+    pub fn all_listed(&mut self, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let before = self.journal.digest();
         let unread = std::mem::take(&mut self.unreadable);
-        let mut listed: BTreeSet<PodUid> = unread.iter().map(|one| PodUid::new(&one.uid)).collect();
-        self.left_alone.clear();
-        for pod in pods {
-            let uid = PodRef::of(&pod).uid;
-            if left_alone.contains(&uid) {
-                self.leave_alone(pod, now);
-            } else {
-                blame::for_pod(&uid, || self.changed(pod, now));
-            }
-            listed.insert(uid);
-        }
+        let mut listed = std::mem::take(&mut self.listed);
         for one in &unread {
             self.unread(one, now);
+            listed.insert(PodUid::new(&one.uid));
         }
         let known = self.pods.keys().chain(self.journal.unread_uids());
         let gone: Vec<PodUid> = known.filter(|uid| !listed.contains(*uid)).cloned().collect();
@@ -269,6 +301,27 @@ mod tests {
         ApiPods::new(1, RestartRules::default())
     }
 
+    /// Reads a whole list. Returns the last message that tells of it, if it brings anything new.
+    fn all(
+        pods: &mut ApiPods,
+        list: Vec<Pod>,
+        left_alone: &BTreeSet<PodUid>,
+    ) -> Option<PodSetUpdate<SourcePod>> {
+        let mut told = None;
+        for piece in News::pieces(Followed::All(list)) {
+            let update = match piece {
+                News::Listed(pod) => {
+                    let is_left_alone = left_alone.contains(&PodRef::of(&pod).uid);
+                    pods.listed(pod, is_left_alone, NOW)
+                }
+                News::AllListed => pods.all_listed(NOW),
+                other => panic!("a list has no {other:?}"),
+            };
+            told = update.or(told);
+        }
+        told
+    }
+
     fn uids(pods: &ApiPods) -> Vec<String> {
         assert_eq!(pods.pods.len(), pods.journal.len());
         pods.journal.iter().map(|(uid, _)| uid.to_string()).collect()
@@ -284,27 +337,27 @@ mod tests {
         let mut pods = nothing();
         assert_eq!((pods.count(), pods.has_heard()), (None, false));
         assert!(
-            matches!(pods.all(vec![], &BTreeSet::new(), NOW), Some(PodSetUpdate::All(_))),
+            matches!(all(&mut pods, vec![], &BTreeSet::new()), Some(PodSetUpdate::All(_))),
             "an empty list has been heard"
         );
-        assert!(pods.all(vec![], &BTreeSet::new(), NOW).is_none(), "no news");
+        assert!(all(&mut pods, vec![], &BTreeSet::new()).is_none(), "no news");
         assert!(matches!(pods.changed(plain("a"), NOW), Some(PodSetUpdate::Pod { .. })));
         pods.changed(plain("b"), NOW);
         assert!(pods.gone(&plain("a")).is_some() && pods.gone(&plain("a")).is_none());
         assert_eq!(uids(&pods), ["b"]);
-        assert!(matches!(pods.all(vec![plain("c")], &BTreeSet::new(), NOW), Some(PodSetUpdate::All(_))));
+        assert!(matches!(all(&mut pods, vec![plain("c")], &BTreeSet::new()), Some(PodSetUpdate::All(_))));
         assert_eq!(uids(&pods), ["c"]);
     }
 
     #[test]
     fn an_echo_is_told_to_nobody() {
         let mut pods = nothing();
-        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new());
         let mut again = plain("a");
         again.metadata.managed_fields = None;
         assert!(pods.changed(again, NOW).is_none());
         assert!(
-            pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW).is_none(),
+            all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new()).is_none(),
             "a list that shows the same"
         );
     }
@@ -312,10 +365,10 @@ mod tests {
     #[test]
     fn a_pod_that_is_left_alone_goes_on_as_it_was_known_and_is_judged_when_it_is_let_in() {
         let (mut pods, alone) = (nothing(), BTreeSet::from(["a", "b"].map(PodUid::new)));
-        pods.all(vec![plain("a")], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![plain("a")], &BTreeSet::new());
         let mut other = plain("a");
         other.metadata.labels = Some([("app".to_owned(), "other".to_owned())].into());
-        pods.all(vec![other, plain("b")], &alone, NOW);
+        all(&mut pods, vec![other, plain("b")], &alone);
         let told = |pods: &ApiPods, uid| pods.journal.get(&PodUid::new(uid)).cloned().unwrap();
         assert_eq!((told(&pods, "a").pod.metadata.labels.clone(), told(&pods, "a").refused), (None, None));
         assert_eq!(told(&pods, "b").refused, Some(not_judged()));
@@ -329,10 +382,10 @@ mod tests {
     #[test]
     fn a_pod_of_the_list_that_cannot_be_read_goes_on_as_it_was_known() {
         let mut pods = nothing();
-        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new());
         pods.unreadable(unread("a"));
-        assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_none());
-        assert!(pods.all(vec![plain("b")], &BTreeSet::new(), NOW).is_some());
+        assert!(all(&mut pods, vec![plain("b")], &BTreeSet::new()).is_none());
+        assert!(all(&mut pods, vec![plain("b")], &BTreeSet::new()).is_some());
         assert_eq!(uids(&pods), ["b"]);
     }
 
@@ -343,7 +396,7 @@ mod tests {
             |heard: &PodSet<SourcePod>| heard.unread_uids().map(ToString::to_string).collect::<Vec<_>>();
         let list = |pods: &mut ApiPods, unreadable: &[&str], listed: &[&str]| {
             unreadable.iter().for_each(|uid| pods.unreadable(unread(uid)));
-            pods.all(listed.iter().map(|uid| plain(uid)).collect(), &BTreeSet::new(), NOW)
+            all(pods, listed.iter().map(|uid| plain(uid)).collect(), &BTreeSet::new())
         };
         heard.take(list(&mut pods, &["x", "y", "z"], &["a"]).unwrap());
         assert_eq!(
@@ -366,7 +419,7 @@ mod tests {
     #[test]
     fn a_pod_that_cannot_be_read_is_deleted_whether_anything_is_known_of_it_or_not() {
         let mut pods = nothing();
-        pods.all(vec![plain("a")], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![plain("a")], &BTreeSet::new());
         let deleted = |uid| {
             let deletion =
                 Deletion { deletion_timestamp: Some(Time(NOW)), deletion_grace_period_seconds: Some(7) };
@@ -374,7 +427,7 @@ mod tests {
         };
         pods.unreadable(deleted("b"));
         pods.unreadable(deleted("a"));
-        assert!(pods.all(vec![], &BTreeSet::new(), NOW).is_some());
+        assert!(all(&mut pods, vec![], &BTreeSet::new()).is_some());
         assert!(
             pods.unread(&deleted("a"), NOW).is_none() && pods.unread(&deleted("b"), NOW).is_none(),
             "no news"
@@ -391,7 +444,7 @@ mod tests {
     #[test]
     fn what_a_deletion_granted_is_told() {
         let mut pods = nothing();
-        pods.all(vec![plain("a"), plain("b")], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new());
         let mut last = plain("a");
         last.metadata.deletion_grace_period_seconds = Some(0);
         pods.gone(&last);
@@ -428,7 +481,7 @@ mod tests {
         assert!(refused.message.starts_with("spec.volumes[0].rbd"), "{}", refused.message);
         let mut mirror = pod("m", spec);
         mirror.metadata.annotations = Some([(CONFIG_MIRROR.to_owned(), "h".to_owned())].into());
-        pods.all(vec![mirror], &BTreeSet::new(), NOW);
+        all(&mut pods, vec![mirror], &BTreeSet::new());
         assert_eq!(only(&pods).refused, None);
     }
 

@@ -1,5 +1,6 @@
 //! The actor: runs probes when they are due, and tells the verdicts that their answers settle.
 
+mod reconciling;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
+use bridge_node::checkpoint::CheckpointStore;
 use jiff::Timestamp;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::facts::{
@@ -89,6 +90,8 @@ pub struct ProbeManager {
     /// or Ready would flap.
     restored: Option<BTreeMap<PodUid, SavedPod>>,
     saved: BTreeMap<PodUid, SavedPod>,
+    /// Pods whose turn comes after facts about all of them.
+    unreconciled: BTreeSet<PodUid>,
 }
 
 impl ProbeManager {
@@ -108,6 +111,7 @@ impl ProbeManager {
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
+            unreconciled: BTreeSet::new(),
         }
     }
 
@@ -120,26 +124,7 @@ impl ProbeManager {
         }
     }
 
-    /// Brings all pods in line with the newest facts.
-    fn reconcile_all(&mut self, ctx: &mut Ctx<Self>) {
-        if !self.desired.is_known() || self.restored.is_none() {
-            return;
-        }
-        let uids = self.pods.keys().chain(self.ending.keys()).chain(self.desired.uids());
-        let uids: BTreeSet<PodUid> = uids.cloned().collect();
-        for uid in &uids {
-            if ctx.for_pod(uid, |ctx| self.reconcile(uid, ctx)).is_none() {
-                self.leave(uid);
-            }
-        }
-        if self.desired.is_complete() {
-            self.told.completed();
-            self.wake(ctx);
-            self.drop_stale_checkpoints(ctx);
-        }
-    }
-
-    /// The same for one pod.
+    /// Brings a pod in line with the newest facts.
     fn reconcile(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         self.reconcile_probes(uid, ctx);
         self.forget_verdicts(uid);
@@ -163,7 +148,9 @@ impl ProbeManager {
             return self.not_desired(uid, ctx);
         }
         if let Some(probes) = self.pods.get_mut(uid) {
-            probes.set_desired(desired);
+            if !probes.set_desired(desired) {
+                return;
+            }
         } else {
             let now = self.origin.elapsed();
             let restored = self.restored.as_mut().and_then(|all| all.remove(uid)).unwrap_or_default();
@@ -458,24 +445,6 @@ fn key_of(uid: &PodUid, name: &ProbeName) -> ProbeKey {
     ProbeKey { pod: uid.clone(), container: name.0.clone(), kind: name.1 }
 }
 
-/// Reads all checkpoints. A checkpoint that cannot be read is treated as absent; the others still count.
-async fn load(checkpoints: Arc<dyn CheckpointStore>) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
-    let mut all = BTreeMap::new();
-    for name in checkpoints.list(checkpoint::PREFIX).await? {
-        let Some(uid) = checkpoint::uid(&name) else { continue };
-        match checkpoints.load(&name).await {
-            Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
-                Ok(Ok(pod)) => drop(all.insert(uid, pod)),
-                Ok(Err(error)) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
-                Err(panic) => tracing::error!(name, %panic, "ignoring verdicts that cannot be read"),
-            },
-            Ok(None) => {}
-            Err(error) => tracing::warn!(name, %error, "ignoring verdicts that cannot be read"),
-        }
-    }
-    Ok(all)
-}
-
 impl actix::Actor for ProbeManager {
     type Context = Ctx<Self>;
 }
@@ -488,14 +457,19 @@ impl Subsystem for ProbeManager {
         self.told = Teller::new(ctx.incarnation(), self.deps.verdicts.iter().cloned(), ProbeVerdict);
         self.told.begin();
         self.wake(ctx);
-        ctx.effect("load verdicts", None, load(self.deps.checkpoints.clone()), |actor, loaded, ctx| {
-            let restored = loaded.unwrap_or_else(|error| {
-                tracing::warn!(%error, "beginning without the verdicts of earlier runs");
-                BTreeMap::new()
-            });
-            actor.restored = Some(restored);
-            actor.reconcile_all(ctx);
-        });
+        ctx.effect(
+            "load verdicts",
+            None,
+            checkpoint::load(self.deps.checkpoints.clone()),
+            |actor, loaded, ctx| {
+                let restored = loaded.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "beginning without the verdicts of earlier runs");
+                    BTreeMap::new()
+                });
+                actor.restored = Some(restored);
+                actor.reconcile_all(ctx);
+            },
+        );
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.resend_reports, ResendReports { receiver: Self::NAME });
@@ -506,6 +480,11 @@ impl Subsystem for ProbeManager {
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
+            Timer::Reconcile(uid) => {
+                self.unreconciled.remove(&uid);
+                self.reconcile(&uid, ctx);
+                self.all_reconciled(ctx);
+            }
             Timer::Save(uid) => self.save(&uid, ctx),
             Timer::Changed(uid) => self.changed(&uid, ctx),
             Timer::Tell => self.tell_due(ctx),

@@ -2,7 +2,9 @@
 //! 7.11): the runtime does not know the verdicts, and neither does the API server of a standalone kubelet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
 use messages::PodUid;
 use messages::facts::ContainerVerdict;
 use serde::{Deserialize, Serialize};
@@ -63,10 +65,31 @@ impl SavedVerdict {
     }
 }
 
+/// Reads all checkpoints. A checkpoint that cannot be read is treated as absent; the others still count.
+///
+/// # Errors
+/// The checkpoints cannot be listed.
+pub async fn load(
+    checkpoints: Arc<dyn CheckpointStore>,
+) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
+    let mut all = BTreeMap::new();
+    for name in checkpoints.list(PREFIX).await? {
+        let Some(uid) = uid(&name) else { continue };
+        match checkpoints.load(&name).await {
+            Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
+                Ok(Ok(pod)) => drop(all.insert(uid, pod)),
+                Ok(Err(error)) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
+                Err(panic) => tracing::error!(name, %panic, "ignoring verdicts that cannot be read"),
+            },
+            Ok(None) => {}
+            Err(error) => tracing::warn!(name, %error, "ignoring verdicts that cannot be read"),
+        }
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -259,12 +259,24 @@ impl PodProbes {
             containers: BTreeMap::new(),
             rests_until: Duration::ZERO,
         };
-        probes.set_desired(desired);
+        probes.take_spec();
         probes
     }
 
-    /// Takes the changed pod. Probes of containers that stay keep their schedule and verdicts.
-    pub fn set_desired(&mut self, desired: Arc<DesiredPod>) {
+    /// Takes the changed pod. Probes of containers that stay keep their schedule and verdicts. Whether the change can be one for
+    /// probes.
+    pub fn set_desired(&mut self, desired: Arc<DesiredPod>) -> bool {
+        let ends = |pod: &DesiredPod| pod.pod.metadata.deletion_timestamp.is_some();
+        let is_same = self.desired.pod.spec == desired.pod.spec && ends(&self.desired) == ends(&desired);
+        self.desired = desired;
+        if !is_same {
+            self.take_spec();
+        }
+        !is_same
+    }
+
+    fn take_spec(&mut self) {
+        let desired = self.desired.clone();
         let mut before = std::mem::take(&mut self.containers);
         for (spec, list) in desired.pod.spec.iter().flat_map(probed_containers) {
             let mut container = ContainerProbes::new(spec, list, self.added);
@@ -282,7 +294,6 @@ impl PodProbes {
             }
             self.containers.insert(spec.name.clone(), container);
         }
-        self.desired = desired;
         self.set_terminating(self.terminating);
     }
 

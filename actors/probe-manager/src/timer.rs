@@ -19,6 +19,8 @@ pub struct ProbeKey {
 pub enum Timer {
     /// A probe is due.
     Due(ProbeKey),
+    /// Bring this pod in line with the newest facts about all pods.
+    Reconcile(PodUid),
     /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
     /// Tell and write down this pod's verdicts, which have changed.
@@ -32,7 +34,7 @@ impl Timer {
     pub fn pod(&self) -> Option<&PodUid> {
         match self {
             Self::Due(key) => Some(&key.pod),
-            Self::Save(pod) | Self::Changed(pod) => Some(pod),
+            Self::Reconcile(pod) | Self::Save(pod) | Self::Changed(pod) => Some(pod),
             Self::Tell => None,
         }
     }
