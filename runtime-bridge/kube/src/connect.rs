@@ -220,7 +220,10 @@ impl Service<Request<Body>> for ApiService {
             }
             let (http, place) = shared.place(&identity)?;
             let answer = http.request(request).await?.map(|body| Streamed::new(body, place));
-            if answer.status() == http::StatusCode::UNAUTHORIZED {
+            // A late answer says nothing about credentials that were renewed meanwhile.
+            if answer.status() == http::StatusCode::UNAUTHORIZED
+                && shared.identity.identity().is_ok_and(|present| identity.is_still(&present))
+            {
                 shared.identity.refused();
             }
             Ok(answer)
@@ -400,9 +403,11 @@ mod tests {
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified};
     use rustls::pki_types::{CertificateDer, UnixTime};
     use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::kubeconfig::User;
 
     /// A verifier that panics when a handshake begins.
     #[derive(Debug)]
@@ -454,5 +459,67 @@ mod tests {
         let mut connector = Connector { tls, name: None, io: Io::current(), closed };
         let panic = panics::caught(connector.call(uri)).await.map(drop).unwrap_err();
         assert_eq!(panic.to_string(), "in the handshake at there");
+    }
+
+    /// A source with an identity that can be renewed, and the number of refusals that it was told of.
+    #[derive(Debug)]
+    struct Renewable(Mutex<(Identity, u32)>);
+
+    impl Renewable {
+        fn renew(&self, token: &str) {
+            self.0.lock().unwrap().0.token = Some(Arc::from(token));
+        }
+
+        fn refusals(&self) -> u32 {
+            self.0.lock().unwrap().1
+        }
+    }
+
+    impl IdentitySource for Renewable {
+        fn identity(&self) -> Result<Identity, ConnectError> {
+            Ok(self.0.lock().unwrap().0.clone())
+        }
+
+        fn refused(&self) {
+            self.0.lock().unwrap().1 += 1;
+        }
+    }
+
+    /// Answers one request with 401, when `meanwhile` has returned.
+    async fn refuse(server: &TcpListener, meanwhile: impl FnOnce()) {
+        let (mut stream, _) = server.accept().await.unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.unwrap());
+        }
+        meanwhile();
+        let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_late_refusal_does_not_count_against_credentials_that_were_renewed_meanwhile() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let source = Arc::new(Renewable(Mutex::default()));
+        source.renew("first");
+        let settings = ConnectSettings {
+            kubeconfig: Kubeconfig {
+                server: format!("http://{}", server.local_addr().unwrap()).parse().unwrap(),
+                certificate_authority: None,
+                tls_server_name: None,
+                insecure_skip_tls_verify: true,
+                user: User::Anonymous,
+            },
+            identity: source.clone(),
+            user_agent: "test".to_owned(),
+            http1_only: true,
+        };
+        let client = connect(&settings, &Io::current()).unwrap();
+        let ask = || client.send(Request::get("/healthz").body(Body::empty()).unwrap());
+        // The same content had anew is another credential, too.
+        let (answer, ()) = tokio::join!(ask(), refuse(&server, || source.renew("first")));
+        assert_eq!((answer.unwrap().status().as_u16(), source.refusals()), (401, 0));
+        let (answer, ()) = tokio::join!(ask(), refuse(&server, || ()));
+        assert_eq!((answer.unwrap().status().as_u16(), source.refusals()), (401, 1));
     }
 }

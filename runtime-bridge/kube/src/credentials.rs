@@ -35,6 +35,14 @@ impl Identity {
         let at = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
         Some((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
     }
+
+    /// Whether these are the same credentials, and not ones that were had anew since.
+    pub(super) fn is_still(&self, present: &Self) -> bool {
+        let own = |identity: &Self| {
+            (identity.token.as_ref().map(Arc::as_ptr), identity.certificate.as_ref().map(Arc::as_ptr))
+        };
+        own(self) == own(present)
+    }
 }
 
 impl Debug for Identity {
@@ -71,7 +79,7 @@ pub trait IdentitySource: Send + Sync + Debug {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Tells the source that the server has answered 401.
+    /// Tells the source that the server has answered 401 to a request with the present identity.
     fn refused(&self) {}
 
     /// A stream with an item for each change; `None` if the source does not report changes.

@@ -85,6 +85,9 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// So much of a refusal's message is kept.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
 /// The part of a `Status` object that is read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -143,8 +146,11 @@ impl ApiError {
         let in_body = status.details.map_or(0, |details| u64::from(details.retry_after_seconds));
         let in_body = Some(in_body).filter(|seconds| *seconds > 0).map(bounded);
         let code = if http_code == 0 || http_code == 200 { status.code } else { http_code };
-        let message =
-            if status.message.is_empty() { format!("the server answered {code}") } else { status.message };
+        let mut message = status.message;
+        if message.is_empty() {
+            message = format!("the server answered {code}");
+        }
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
         Self { operation, code, reason: status.reason, message, retry_after: retry_after.or(in_body) }
     }
 
@@ -202,5 +208,17 @@ impl ApiError {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self.code, 0 | 408 | 429 | 500..=599)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_refusal_the_beginning_is_kept() {
+        let status = StatusBody { message: format!("x{}", "é".repeat(1 << 19)), ..StatusBody::default() };
+        let error = ApiError::of_status("GET /".to_owned(), 500, None, status);
+        assert_eq!(error.message.len(), MESSAGE_BYTES_MAX - 1, "whole letters");
     }
 }

@@ -1,30 +1,35 @@
 //! Kubeconfig users that are programs: `client.authentication.k8s.io/v1` and `v1beta1`. A program's credentials are
-//! kept until they expire or the server refuses them.
+//! kept until they expire or the server refuses them. Calls that need new ones share a run, which no call ends: a
+//! program may take longer than a call.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use jiff::Timestamp;
 use kube::config::ExecConfig;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::AsyncReadExt;
 use tokio::process::Command;
+use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::credentials::{Identity, certificate_pair};
 use super::error::ConnectError;
 use super::kubeconfig::Pem;
+use bridge_pace::panics::{self, Carried};
 
+mod group;
 mod metrics;
 
+use group::Group;
 pub use metrics::ProgramMetrics;
 use metrics::Run;
 
 /// The longest run of a program.
 const RUN_DEADLINE: Duration = Duration::from_secs(60);
-/// The most bytes of a program's output.
-const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 /// The wait after a failed run before a request runs the program again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The environment variable that tells the program which API version and cluster are meant.
@@ -67,26 +72,83 @@ struct CachedCredential {
     failed: Option<(tokio::time::Instant, ConnectError)>,
 }
 
-/// The identity that a program yields.
+/// The program, and what it gave last. Clones share that.
+#[derive(Clone, Debug)]
+struct Program {
+    config: ExecConfig,
+    deadline: Duration,
+    known: Arc<Mutex<CachedCredential>>,
+    metrics: Option<ProgramMetrics>,
+}
+
+type Outcome = Shared<BoxFuture<'static, Result<Result<(), ConnectError>, Carried>>>;
+
+/// The last run that has begun. The task ends with the last of the outcome's clones.
+#[derive(Debug)]
+struct Begun {
+    task: AbortHandle,
+    outcome: Outcome,
+}
+
+/// The identity that a program yields. Dropping it ends the run under way.
 #[derive(Debug)]
 pub(super) struct ExecIdentity {
-    config: ExecConfig,
-    known: Mutex<CachedCredential>,
-    /// Held by the one run at a time; other requests wait for its result.
-    running: tokio::sync::Mutex<()>,
-    metrics: Option<ProgramMetrics>,
+    program: Program,
+    begun: Mutex<Option<Begun>>,
 }
 
 impl ExecIdentity {
     pub fn new(config: ExecConfig) -> Self {
-        Self { config, known: Mutex::default(), running: tokio::sync::Mutex::default(), metrics: None }
+        let program = Program { config, deadline: RUN_DEADLINE, known: Arc::default(), metrics: None };
+        Self { program, begun: Mutex::default() }
     }
 
     /// Runs and certificates are counted.
     pub fn counted(&mut self, metrics: ProgramMetrics) {
-        self.metrics = Some(metrics);
+        self.program.metrics = Some(metrics);
     }
 
+    /// The identity of the last run.
+    pub fn identity(&self) -> Identity {
+        self.program.locked().identity.clone()
+    }
+
+    /// Marks the credentials as refused by the server: the program runs again before the next request.
+    pub fn refused(&self) {
+        self.program.locked().fresh = false;
+    }
+
+    /// Runs the program unless its credentials are still good. A caller that gives up leaves the run to go on.
+    pub async fn refresh(&self) -> Result<(), ConnectError> {
+        match self.awaited()? {
+            Some(outcome) => panics::resumed(outcome.await),
+            None => Ok(()),
+        }
+    }
+
+    /// The outcome of the run under way, or else of one that begins now; none while the credentials are good.
+    fn awaited(&self) -> Result<Option<Outcome>, ConnectError> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.program.is_fresh()? {
+            return Ok(None);
+        }
+        if let Some(begun) = &*begun
+            && !begun.task.is_finished()
+        {
+            return Ok(Some(begun.outcome.clone()));
+        }
+        let program = self.program.clone();
+        let work = panics::caught(async move { program.renew().await });
+        let run = AbortOnDropHandle::new(tokio::spawn(work.boxed()));
+        let task = run.abort_handle();
+        let gone = self.program.failed("the I/O runtime has shut down");
+        let outcome = async move { run.await.unwrap_or(Ok(Err(gone))) }.boxed().shared();
+        *begun = Some(Begun { task, outcome: outcome.clone() });
+        Ok(Some(outcome))
+    }
+}
+
+impl Program {
     fn count(&self, count: impl FnOnce(&ProgramMetrics)) {
         if let Some(metrics) = &self.metrics {
             count(metrics);
@@ -105,16 +167,6 @@ impl ExecIdentity {
         ConnectError::Exec { command: self.command().to_owned(), reason: reason.into() }
     }
 
-    /// The identity of the last run.
-    pub fn identity(&self) -> Identity {
-        self.locked().identity.clone()
-    }
-
-    /// Marks the credentials as refused by the server: the program runs again before the next request.
-    pub fn refused(&self) {
-        self.locked().fresh = false;
-    }
-
     fn is_fresh(&self) -> Result<bool, ConnectError> {
         let known = self.locked();
         if known.fresh && known.ends.is_none_or(|ends| Timestamp::now() < ends) {
@@ -126,15 +178,8 @@ impl ExecIdentity {
         }
     }
 
-    /// Runs the program unless its credentials are still good.
-    pub async fn refresh(&self) -> Result<(), ConnectError> {
-        if self.is_fresh()? {
-            return Ok(());
-        }
-        let _alone = self.running.lock().await;
-        if self.is_fresh()? {
-            return Ok(());
-        }
+    /// Runs the program and keeps what it gives, or why it failed.
+    async fn renew(&self) -> Result<(), ConnectError> {
         let outcome = self.run().await.and_then(|output| self.take(&output));
         if let Err(error) = &outcome {
             self.locked().failed = Some((tokio::time::Instant::now(), error.clone()));
@@ -157,48 +202,28 @@ impl ExecIdentity {
                 command.env(name, value);
             }
         }
-        command.env(INFO, info.to_string()).kill_on_drop(true);
+        command.env(INFO, info.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
+        let mut group = Group::begin(&mut command).map_err(|error| {
             self.count(|metrics| metrics.ran(Run::NotFound));
             let hint = self.config.install_hint.as_deref().map(|hint| format!("; {}", hint.trim()));
             self.failed(format!("cannot be run: {error}{}", hint.unwrap_or_default()))
         })?;
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let (mut output, mut said) = (Vec::new(), Vec::new());
-        let reading = async {
-            let read_out = async {
-                match out {
-                    Some(out) => out.take(OUTPUT_BYTES_MAX).read_to_end(&mut output).await,
-                    None => Ok(0),
-                }
-            };
-            let read_err = async {
-                match err {
-                    Some(err) => err.take(OUTPUT_BYTES_MAX).read_to_end(&mut said).await,
-                    None => Ok(0),
-                }
-            };
-            let (read_out, read_err) = tokio::join!(read_out, read_err);
-            read_out.and(read_err)?;
-            child.wait().await
-        };
-        let ended = tokio::time::timeout(RUN_DEADLINE, reading).await;
+        let ended = tokio::time::timeout(self.deadline, group.ended()).await;
         self.count(|metrics| {
             metrics.ran(match &ended {
-                Ok(Ok(status)) if status.success() => Run::Done,
-                Ok(Ok(status)) => Run::Failed(status.code().unwrap_or(-1)),
+                Ok(Ok(ended)) if ended.status.success() => Run::Done,
+                Ok(Ok(ended)) => Run::Failed(ended.status.code().unwrap_or(-1)),
                 Ok(Err(_)) | Err(_) => Run::Internal,
             });
         });
-        let ended =
-            ended.map_err(|_| self.failed(format!("has not ended within {} s", RUN_DEADLINE.as_secs())))?;
-        let ended = ended.map_err(|error| self.failed(error.to_string()))?;
-        if ended.success() {
-            return Ok(output);
+        let late = |_| self.failed(format!("has not ended within {} s", self.deadline.as_secs_f64()));
+        let ended = ended.map_err(late)?.map_err(|error| self.failed(error.to_string()))?;
+        if ended.status.success() {
+            return Ok(ended.output);
         }
-        let said = String::from_utf8_lossy(&said[..said.len().min(1024)]).trim().to_owned();
-        Err(self.failed(format!("failed with {ended}: {said}")))
+        let said = String::from_utf8_lossy(&ended.said[..ended.said.len().min(1024)]).trim().to_owned();
+        Err(self.failed(format!("failed with {}: {said}", ended.status)))
     }
 
     fn take(&self, output: &[u8]) -> Result<(), ConnectError> {
@@ -264,6 +289,8 @@ impl ExecIdentity {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn program(script: &str) -> ExecIdentity {
@@ -279,6 +306,42 @@ mod tests {
         )
     }
 
+    fn lines(file: &Path) -> usize {
+        std::fs::read_to_string(file).unwrap_or_default().lines().count()
+    }
+
+    /// A script that starts a process, of which `pid` is told, and waits for its end.
+    fn hanging(pid: &Path) -> String {
+        format!("sleep 600 & echo $! >{0}.new; mv {0}.new {0}; wait", pid.display())
+    }
+
+    /// Waits for the death of the process that a [`hanging`] script has started.
+    async fn dies(pid: &Path) {
+        let stat = format!("/proc/{}/stat", std::fs::read_to_string(pid).unwrap().trim());
+        // What has died is no process any longer, or waits for its new parent.
+        let lives = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let death = async {
+            while lives() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), death).await.expect("it is killed");
+    }
+
+    /// Waits for `is_so` beside a caller that waits for credentials, and then gives up.
+    async fn gives_up(identity: &ExecIdentity, is_so: impl Fn() -> bool) {
+        let becomes_so = async {
+            while !is_so() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = identity.refresh() => panic!("the run has ended: {outcome:?}"),
+            () = becomes_so => {}
+        }
+    }
+
     async fn error(script: &str) -> String {
         program(script).refresh().await.unwrap_err().to_string()
     }
@@ -287,7 +350,7 @@ mod tests {
     async fn what_a_program_gives_is_kept_until_it_expires() {
         let directory = tempfile::tempdir().unwrap();
         let count = directory.path().join("count");
-        let runs = || std::fs::read_to_string(&count).unwrap_or_default().lines().count();
+        let runs = || lines(&count);
         let counted = format!("echo run >>{}; ", count.display());
         let lasting = program(&(counted.clone() + &credential(r#"{"token":"t"}"#)));
         for _ in 0..3 {
@@ -303,6 +366,57 @@ mod tests {
             ended.refresh().await.unwrap();
         }
         assert_eq!(runs(), 4);
+    }
+
+    #[tokio::test]
+    async fn callers_share_a_run_and_its_outcome() {
+        let directory = tempfile::tempdir().unwrap();
+        let count = directory.path().join("count");
+        let counted = format!("echo run >>{}; ", count.display());
+        // What has expired already is good for those alone that have waited for it.
+        let ended = r#"{"token":"t","expirationTimestamp":"2020-01-02T03:04:05Z"}"#;
+        let shared = program(&(counted.clone() + &credential(ended)));
+        let outcomes = tokio::join!(shared.refresh(), shared.refresh());
+        assert_eq!((outcomes, lines(&count)), ((Ok(()), Ok(())), 1));
+        let failing = program(&(counted + "exit 7"));
+        let (one, other) = tokio::join!(failing.refresh(), failing.refresh());
+        assert!(one.as_ref().is_err_and(|error| error.to_string().contains("exit status: 7")), "{one:?}");
+        assert_eq!((one, lines(&count)), (other, 2));
+    }
+
+    #[tokio::test]
+    async fn a_run_goes_on_without_the_caller_that_began_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (count, go) = (directory.path().join("count"), directory.path().join("go"));
+        let waits =
+            format!("echo run >>{}; until [ -e {} ]; do sleep 0.01; done; ", count.display(), go.display());
+        let slow = program(&(waits + &credential(r#"{"token":"t"}"#)));
+        gives_up(&slow, || lines(&count) == 1).await;
+        std::fs::write(&go, "").unwrap();
+        slow.refresh().await.unwrap();
+        assert_eq!((lines(&count), slow.identity().token.as_deref()), (1, Some("t")));
+    }
+
+    #[tokio::test]
+    async fn a_run_over_time_is_killed_with_what_it_has_started_and_is_not_repeated_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (count, pid) = (directory.path().join("count"), directory.path().join("pid"));
+        let mut late = program(&format!("echo run >>{}; {}", count.display(), hanging(&pid)));
+        late.program.deadline = Duration::from_secs(2);
+        let error = late.refresh().await.unwrap_err();
+        assert!(error.to_string().contains("has not ended within 2 s"), "{error}");
+        assert_eq!((late.refresh().await, lines(&count)), (Err(error), 1));
+        dies(&pid).await;
+    }
+
+    #[tokio::test]
+    async fn a_run_is_killed_with_what_it_has_started_when_its_identity_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let pid = directory.path().join("pid");
+        let dropped = program(&hanging(&pid));
+        gives_up(&dropped, || pid.exists()).await;
+        drop(dropped);
+        dies(&pid).await;
     }
 
     #[tokio::test]
@@ -331,7 +445,7 @@ mod tests {
         counted(program("kill -9 $$")).await;
         assert_eq!(calls(r#"call_status="plugin_execution_error",code="-1""#), "1");
         let mut absent = program("");
-        absent.config.command = Some("/no/such/program".to_owned());
+        absent.program.config.command = Some("/no/such/program".to_owned());
         counted(absent).await;
         assert_eq!(calls(r#"call_status="plugin_not_found_error",code="1""#), "1");
 
@@ -373,7 +487,7 @@ mod tests {
         let old = credential(r#"{"token":"t"}"#).replace("k8s.io/v1", "k8s.io/v1beta1");
         assert!(error(&old).await.contains("API version client.authentication.k8s.io/v1,"));
         let mut absent = program("");
-        absent.config.command = Some("/no/such/program".to_owned());
+        absent.program.config.command = Some("/no/such/program".to_owned());
         let said = absent.refresh().await.unwrap_err().to_string();
         assert!(said.contains("/no/such/program: cannot be run") && said.contains("install it"), "{said}");
     }

@@ -11,6 +11,9 @@ use super::request::{Select, escaped};
 /// How many objects are asked for at once where all of them are too long for one answer, and then where so many are.
 const PAGES: [u32; 3] = [64, 8, 1];
 
+/// A list of more objects than this is none that a node has to do with.
+const OBJECTS_MAX: usize = 1_000_000;
+
 /// A list, or a page of one, as the server answered it; its items are not decoded yet.
 #[derive(Deserialize)]
 struct ListBody {
@@ -67,9 +70,19 @@ impl ApiClient {
             match self.list_page::<K>(select, limit, from.as_deref()).await {
                 Ok(mut page) => {
                     from = page.metadata.r#continue.take().filter(|from| !from.is_empty());
+                    let is_empty = page.items.as_ref().is_none_or(Vec::is_empty);
                     listed.take(page);
                     if from.is_none() {
                         return Ok(listed);
+                    }
+                    let count = listed.all.len() + listed.unreadable.len();
+                    if is_empty || count > OBJECTS_MAX {
+                        let why =
+                            format!("the list does not end: {count} objects so far, and more are promised");
+                        return Err(ApiError::unanswered(
+                            path::<K>(select.namespace.as_deref(), None, None),
+                            why,
+                        ));
                     }
                 }
                 Err(error) if error.is_too_long() => match sizes.next() {
@@ -102,5 +115,31 @@ impl ApiClient {
         }
         let path = format!("{}?{query}", path::<K>(select.namespace.as_deref(), None, None));
         self.json(http::Method::GET, path, None, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bridge_io::Io;
+    use http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::limits::RateLimit;
+
+    #[tokio::test]
+    async fn an_empty_page_that_promises_more_ends_the_list() {
+        let answer = tower::service_fn(async |_: Request<Body>| {
+            let page = r#"{"metadata":{"continue":"more"},"items":[]}"#;
+            Ok::<_, tower::BoxError>(Response::new(Body::from(page.as_bytes().to_vec())))
+        });
+        let client = kube::Client::new(answer, "default");
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let api = ApiClient::new(client, Io::current(), unlimited, Duration::from_secs(5));
+        let error = api.list::<ConfigMap>(&Select::default()).await.expect_err("it would go on for ever");
+        assert!(error.message.contains("the list does not end"), "{error}");
     }
 }
