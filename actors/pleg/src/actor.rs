@@ -13,7 +13,7 @@ use actix::{Actor, Handler, MessageResult};
 use bridge_cri::{CriError, ExitWatcher, Listed, RuntimeReads, Whose};
 use bridge_io::clock::Clock;
 use bridge_node::host::PodDirReads;
-use bridge_pace::Backoff;
+use bridge_pace::{Backoff, Rests};
 use futures::StreamExt;
 use jiff::Timestamp;
 use messages::event_recorder::RecordEvent;
@@ -31,6 +31,7 @@ use crate::inspect::{self, FailedLook, Found};
 use crate::metrics::PlegMetrics;
 use crate::observe;
 use crate::schedule::{Look, Schedule};
+use crate::undead::Undead;
 
 /// Waits between relists that fail: those of upstream while the runtime is down (row 3.2).
 const BACKOFF: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(5));
@@ -45,7 +46,7 @@ const LOOK_AGAIN_SELDOM: Duration = Duration::from_secs(10);
 const HEARD_BY: Duration = Duration::from_secs(1);
 /// A look after a process's end waits so long, so that a call of ours that follows the first one is under way by then.
 const BETWEEN_CALLS: Duration = Duration::from_millis(5);
-/// Relists for which events of unknown pods are the cause are so far apart at least.
+/// A relist for which events of unknown pods are the cause begins so long after the end of the one before at least.
 const BETWEEN_RELISTS: Duration = Duration::from_secs(1);
 /// In a burst, looks are gathered for so long.
 const GATHER: Duration = Duration::from_millis(3);
@@ -118,6 +119,8 @@ pub enum Timer {
     Slow(PodUid),
     /// Look at this pod again: an event came while a call of ours was under way, or its exits are not notified.
     Look(PodUid),
+    /// Look again at this pod, of which a process has ended while the runtime calls its container running.
+    Undead(PodUid),
     /// Tell observers what they are owed, or a digest.
     Tell,
     /// Tell the runtime's health again.
@@ -155,6 +158,9 @@ pub struct Pleg {
     schedule: Schedule,
     /// Looks under way, and the wall times at which they began.
     looking: BTreeMap<PodUid, Timestamp>,
+    /// The rests of pods of many containers, each since the end of the pod's last look.
+    rests: Rests<PodUid>,
+    undead: Undead,
     health: Level<RuntimeObserved, Timer>,
     version: Option<Version>,
     events: bool,
@@ -174,8 +180,15 @@ pub struct Pleg {
     counts: Counts,
     checking: bool,
     relisting: Option<Instant>,
+    /// When the last relist began that the runtime has answered.
     last_relist: Option<Instant>,
+    /// When the last relist ended, answered or not.
+    relist_ended: Option<Instant>,
+    /// Whether an event of an unknown pod came while a relist was under way, which may have begun before that pod.
+    relist_again: bool,
     failures: u32,
+    /// The moment since which the times of rests count.
+    begun: Instant,
 }
 
 impl Pleg {
@@ -187,6 +200,8 @@ impl Pleg {
             deps,
             schedule: Schedule::default(),
             looking: BTreeMap::new(),
+            rests: Rests::default(),
+            undead: Undead::default(),
             version: None,
             events: false,
             held: None,
@@ -199,7 +214,10 @@ impl Pleg {
             checking: false,
             relisting: None,
             last_relist: None,
+            relist_ended: None,
+            relist_again: false,
             failures: 0,
+            begun: Instant::now(),
         }
     }
 
@@ -215,6 +233,8 @@ impl Pleg {
 
     fn relisted(&mut self, answer: Result<Listed, CriError>, ctx: &mut Ctx<Self>) {
         let began = self.relisting.take().unwrap_or_else(Instant::now);
+        self.relist_ended = Some(Instant::now());
+        let again = std::mem::take(&mut self.relist_again);
         match answer {
             Ok(listed) => {
                 self.failures = 0;
@@ -235,7 +255,8 @@ impl Pleg {
                     self.hold(observe::held(&listed.sandboxes, &listed.containers));
                     self.told.listed(wanted);
                 }
-                ctx.set_timer(Timer::Relist, self.deps.config.relist);
+                let period = self.deps.config.relist;
+                ctx.set_timer(Timer::Relist, if again { BETWEEN_RELISTS.min(period) } else { period });
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
@@ -278,7 +299,7 @@ impl Pleg {
             }
         }
         wanted.retain(|uid| {
-            let is_looked_at = ctx.for_pod(uid, |_| self.schedule.want(uid, 0)).is_some();
+            let is_looked_at = ctx.for_pod(uid, |_| self.schedule.want(uid)).is_some();
             if !is_looked_at {
                 self.told.unseen(uid);
             }
@@ -306,7 +327,7 @@ impl Pleg {
         for look in looks {
             if ctx.is_quarantined(&look.uid) {
                 // When the pod is let in again, another look is queued.
-                self.schedule.done(&look.uid);
+                self.schedule.failed(&look.uid);
                 self.told.unseen(&look.uid);
                 continue;
             }
@@ -319,7 +340,8 @@ impl Pleg {
             let (runtime, dirs) = (self.deps.runtime.clone(), self.deps.dirs.clone());
             let of_pod = || inspect::lists(runtime.clone(), Whose::Pod(look.uid.to_string()));
             let lists = shared.clone().unwrap_or_else(of_pod);
-            let work = inspect::look(runtime, dirs, look.uid.clone(), lists, known, look.ended);
+            let undead = self.undead.of(&look.uid);
+            let work = inspect::look(runtime, dirs, look.uid.clone(), lists, known, look.ended, undead);
             let (uid, token, began) = (look.uid.clone(), look.token, Instant::now());
             ctx.set_timer(Timer::Slow(uid.clone()), self.deps.config.slow_after);
             // A call to the runtime for each container, as many as the pod's author likes; each has its own deadline.
@@ -334,13 +356,17 @@ impl Pleg {
     fn looked(&mut self, uid: &PodUid, token: u64, found: Result<Found, FailedLook>, ctx: &mut Ctx<Self>) {
         ctx.cancel_timer(&Timer::Slow(uid.clone()));
         self.looking.remove(uid);
-        match found {
+        let wanted = match found {
             Ok(found) => {
                 self.unseen.remove(uid);
                 self.complained.remove(uid);
+                if let Some(pause) = self.undead.found(uid, &found.undead) {
+                    ctx.set_timer(Timer::Undead(uid.clone()), pause);
+                }
                 self.schedule.found_ended(uid, &found.pod);
-                self.schedule.done(uid);
+                let wanted = self.schedule.done(uid);
                 self.learn(uid, token, found, ctx);
+                wanted
             }
             Err(FailedLook { pod, error }) => {
                 let runtime_is_well = self.health.fact().is_some_and(|known| known.0.ready);
@@ -351,7 +377,7 @@ impl Pleg {
                     tracing::debug!(%error, pod = %uid, "Look at pod failed; the runtime is not well");
                 }
                 // The askers of this token go on waiting; the next look answers them.
-                self.schedule.done(uid);
+                let wanted = self.schedule.failed(uid);
                 let soon = runtime_is_well && !error.is_too_large();
                 let pause = if soon { LOOK_AGAIN } else { LOOK_AGAIN_SELDOM };
                 ctx.set_timer(Timer::Look(uid.clone()), pause);
@@ -360,7 +386,12 @@ impl Pleg {
                 if runtime_is_well {
                     self.check_health(ctx);
                 }
+                wanted
             }
+        };
+        self.rests.begin(uid, self.containers(uid), self.begun.elapsed());
+        if wanted {
+            self.want(uid, ctx);
         }
         self.told.wake(ctx);
         self.begin_soon(ctx);
@@ -471,21 +502,22 @@ impl Subsystem for Pleg {
                 self.begin_looks(ctx);
             }
             Timer::Look(uid) => {
-                self.schedule.want(&uid, 0);
+                self.want(&uid, ctx);
                 self.begin_looks(ctx);
             }
+            Timer::Undead(uid) => self.look_at_undead(&uid, ctx),
         }
     }
 
     fn timer_pod(timer: &Timer) -> Option<PodUid> {
         match timer {
-            Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) => Some(uid.clone()),
+            Timer::Soon(uid) | Timer::Slow(uid) | Timer::Look(uid) | Timer::Undead(uid) => Some(uid.clone()),
             _ => None,
         }
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        self.schedule.want(pod, 0);
+        self.schedule.want(pod);
         self.begin_soon(ctx);
     }
 
@@ -504,7 +536,7 @@ impl Subsystem for Pleg {
 impl Handler<PodTouched> for Pleg {
     type Result = ();
     fn handle(&mut self, touched: PodTouched, ctx: &mut Ctx<Self>) {
-        self.schedule.want(&touched.uid, touched.token);
+        self.schedule.touched(&touched.uid, touched.token);
         self.begin_soon(ctx);
     }
 }

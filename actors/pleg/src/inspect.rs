@@ -21,6 +21,8 @@ pub struct Found {
     pub pod: RuntimePod,
     /// The processes of containers that were seen running for the first time.
     pub pids: Vec<(Arc<str>, Option<u32>)>,
+    /// Containers that the runtime calls running, also when it is asked, although their process has ended.
+    pub undead: Vec<Arc<str>>,
 }
 
 /// A look that failed.
@@ -39,7 +41,8 @@ pub fn lists(runtime: Arc<dyn RuntimeReads>, whose: Whose) -> Lists {
     bridge_cri::list(runtime, whose).map_ok(Arc::new).boxed().shared()
 }
 
-/// Looks at a pod. `ended` are containers whose process is known to have ended, whatever the runtime says.
+/// Looks at a pod. `ended` are containers whose process is known to have ended, whatever the runtime says; `undead` are those that
+/// it has called running since, for which it is asked without waiting for it.
 pub async fn look(
     runtime: Arc<dyn RuntimeReads>,
     dirs: Arc<dyn PodDirReads>,
@@ -47,6 +50,7 @@ pub async fn look(
     lists: Lists,
     known: Option<Arc<RuntimePod>>,
     ended: BTreeSet<Arc<str>>,
+    undead: BTreeSet<Arc<str>>,
 ) -> Result<Found, FailedLook> {
     let listed = lists.await.map_err(|error| FailedLook { pod: None, error })?;
     let of_pod =
@@ -61,7 +65,7 @@ pub async fn look(
         .or_else(|| known.as_ref().map(|known| known.pod.clone()))
         .unwrap_or_else(|| PodRef { uid: uid.clone(), namespace: Arc::from(""), name: Arc::from("") });
     let unseen = |error| FailedLook { pod: Some(name.clone()), error };
-    let mut found = Found { pod: RuntimePod::absent(name.clone()), pids: Vec::new() };
+    let mut found = Found { pod: RuntimePod::absent(name.clone()), pids: Vec::new(), undead: Vec::new() };
 
     let known_sandboxes: BTreeMap<&str, &RuntimeSandbox> =
         known.iter().flat_map(|known| &known.sandboxes).map(|s| (&*s.id, s)).collect();
@@ -80,7 +84,13 @@ pub async fn look(
         known.iter().flat_map(|known| &known.containers).map(|c| (&*c.id, c)).collect();
     for listed in containers {
         let before = known_containers.get(listed.id.as_str()).copied();
-        container(&*runtime, &*dirs, listed, before, &ended, &mut found).await.map_err(unseen)?;
+        let id = listed.id.as_str();
+        let end = match (undead.contains(id), ended.contains(id)) {
+            (true, _) => End::Undead,
+            (false, true) => End::Fresh,
+            (false, false) => End::Unknown,
+        };
+        container(&*runtime, &*dirs, listed, before, end, &mut found).await.map_err(unseen)?;
     }
     found.pod = observe::arrange(found.pod);
     Ok(found)
@@ -121,16 +131,27 @@ async fn sandbox(
     }
 }
 
+/// What is known of the end of a container's process, apart from what the runtime says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Nothing: it may run.
+    Unknown,
+    /// It has ended a moment ago: the runtime may still have to notice.
+    Fresh,
+    /// It has ended, and the runtime has not noticed in time.
+    Undead,
+}
+
 async fn container(
     runtime: &dyn RuntimeReads,
     dirs: &dyn PodDirReads,
     listed: &wire::Container,
     known: Option<&RuntimeContainer>,
-    ended: &BTreeSet<Arc<str>>,
+    end: End,
     found: &mut Found,
 ) -> Result<(), CriError> {
     let state = observe::container_state(listed.state());
-    let has_ended = ended.contains(listed.id.as_str());
+    let has_ended = end != End::Unknown;
     if let Some(known) = known
         && known.state == state
         && state != ContainerState::Unknown
@@ -141,7 +162,7 @@ async fn container(
     }
     // A verbose answer tells the process to watch; it is asked for once per start.
     let verbose = state == ContainerState::Running;
-    let answer = if has_ended && state == ContainerState::Running {
+    let answer = if end == End::Fresh && state == ContainerState::Running {
         runtime.status_after_exit(&listed.id).await
     } else {
         let ask = |verbose| wire::ContainerStatusRequest { container_id: listed.id.clone(), verbose };
@@ -160,6 +181,9 @@ async fn container(
                     container.message = Arc::from(observe::with_message(&container.message, &own));
                 }
                 if container.state == ContainerState::Running {
+                    if has_ended {
+                        found.undead.push(container.id.clone());
+                    }
                     found.pids.push((container.id.clone(), container_pid(&answer)));
                 }
                 found.pod.containers.push(container);

@@ -14,6 +14,7 @@ mod log_tail;
 mod metrics;
 mod observe;
 mod schedule;
+mod undead;
 
 pub use actor::{Pleg, PlegConfig, PlegDeps, Timer};
 pub use metrics::PlegMetrics;

@@ -20,6 +20,10 @@ struct Entry {
     slow: bool,
     /// Whether another look was wanted since the one under way began.
     again: bool,
+    /// Whether an actor has asked for a look that has not begun.
+    asked: bool,
+    /// Whether an actor has asked for the look under way.
+    answers: bool,
     queued: bool,
     /// Containers whose process has ended; the runtime may not have noticed yet.
     ended: BTreeSet<Arc<str>>,
@@ -47,11 +51,27 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Queues a look at a pod, for a sender's token (0: no sender waits for it).
-    pub fn want(&mut self, uid: &PodUid, token: u64) {
+    /// Queues a look at a pod that an actor has asked for, with its token (0: it does not wait for the look).
+    pub fn touched(&mut self, uid: &PodUid, token: u64) {
         let entry = self.pods.entry(uid.clone()).or_default();
+        entry.asked = true;
         let waited_for = token > entry.token;
         entry.token = entry.token.max(token);
+        self.enqueue(uid, waited_for);
+    }
+
+    /// Queues a look at a pod that no actor has asked for.
+    pub fn want(&mut self, uid: &PodUid) {
+        self.enqueue(uid, false);
+    }
+
+    /// Whether an actor has asked for a look at the pod that has not begun, or that has failed.
+    pub fn is_asked(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|entry| entry.asked)
+    }
+
+    fn enqueue(&mut self, uid: &PodUid, waited_for: bool) {
+        let entry = self.pods.entry(uid.clone()).or_default();
         if entry.looking.is_some() {
             entry.again = true;
             return;
@@ -91,6 +111,7 @@ impl Schedule {
         let entry = self.pods.get_mut(&uid).expect("a queued pod has an entry");
         entry.queued = false;
         entry.looking = Some(entry.token);
+        entry.answers = std::mem::take(&mut entry.asked);
         entry.slow = false;
         self.under_way += 1;
         Some(Look { uid, token: entry.token, ended: std::mem::take(&mut entry.ended) })
@@ -112,15 +133,26 @@ impl Schedule {
         }
     }
 
-    /// Notes that the look has ended. Queues another one if one was wanted meanwhile.
-    pub fn done(&mut self, uid: &PodUid) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
+    /// Notes that the look has ended. Queues another one if an actor has asked for one meanwhile; returns whether one was
+    /// wanted that no actor has asked for.
+    pub fn done(&mut self, uid: &PodUid) -> bool {
+        let Some(entry) = self.pods.get_mut(uid) else { return false };
         if entry.looking.take().is_some() && !entry.slow {
             self.under_way -= 1;
         }
-        if std::mem::take(&mut entry.again) || !entry.ended.is_empty() {
-            self.want(uid, 0);
+        let (wanted, asked) = (std::mem::take(&mut entry.again) || !entry.ended.is_empty(), entry.asked);
+        if wanted && asked {
+            self.want(uid);
         }
+        wanted && !asked
+    }
+
+    /// The same as [`done`](Self::done) for a look that has failed: the actors that have asked for it go on waiting.
+    pub fn failed(&mut self, uid: &PodUid) -> bool {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.asked |= std::mem::take(&mut entry.answers);
+        }
+        self.done(uid)
     }
 
     /// Forgets a pod of which the runtime holds nothing, unless a look at it is wanted.
@@ -157,10 +189,10 @@ mod tests {
     #[test]
     fn one_look_per_pod_and_another_if_something_happened_meanwhile() {
         let mut schedule = Schedule::default();
-        schedule.want(&uid(1), 5);
-        schedule.want(&uid(1), 7);
+        schedule.touched(&uid(1), 5);
+        schedule.touched(&uid(1), 7);
         assert_eq!(schedule.next(), Some(Look { uid: uid(1), token: 7, ended: BTreeSet::new() }));
-        schedule.want(&uid(1), 8);
+        schedule.touched(&uid(1), 8);
         assert_eq!(schedule.next(), None, "it is being looked at");
         schedule.done(&uid(1));
         assert_eq!(schedule.next().map(|look| look.token), Some(8));
@@ -169,10 +201,39 @@ mod tests {
     }
 
     #[test]
+    fn at_the_end_of_a_look_only_what_an_actor_has_asked_for_is_queued() {
+        let mut schedule = Schedule::default();
+        schedule.want(&uid(1));
+        assert!(schedule.next().is_some());
+        schedule.want(&uid(1));
+        assert!(schedule.done(&uid(1)), "an event has come meanwhile");
+        assert_eq!(schedule.next(), None);
+        schedule.want(&uid(1));
+        assert!(schedule.next().is_some());
+        schedule.ended(&uid(1), Arc::from("c"));
+        schedule.touched(&uid(1), 0);
+        assert!(!schedule.done(&uid(1)), "the look is queued");
+        assert_eq!(schedule.next().map(|look| look.ended.len()), Some(1));
+        assert!(!schedule.done(&uid(1)));
+    }
+
+    #[test]
+    fn who_has_asked_for_a_look_that_failed_still_asks() {
+        let mut schedule = Schedule::default();
+        schedule.touched(&uid(1), 5);
+        assert!(schedule.next().is_some() && !schedule.is_asked(&uid(1)));
+        assert!(!schedule.failed(&uid(1)), "it is repeated later");
+        assert!(schedule.is_asked(&uid(1)));
+        schedule.want(&uid(1));
+        assert_eq!(schedule.next().map(|look| look.token), Some(5));
+        assert!(!schedule.done(&uid(1)) && !schedule.is_asked(&uid(1)));
+    }
+
+    #[test]
     fn slow_looks_make_room() {
         let mut schedule = Schedule::default();
         for n in 0..=LOOKS_MAX {
-            schedule.want(&uid(n), 1);
+            schedule.touched(&uid(n), 1);
         }
         let first: Vec<_> = std::iter::from_fn(|| schedule.next()).collect();
         assert_eq!(first.len(), LOOKS_MAX);
@@ -186,9 +247,9 @@ mod tests {
     fn looks_that_somebody_waits_for_go_first() {
         let mut schedule = Schedule::default();
         for n in 0..4 {
-            schedule.want(&uid(n), 0);
+            schedule.want(&uid(n));
         }
-        schedule.want(&uid(3), 9);
+        schedule.touched(&uid(3), 9);
         let order: Vec<_> = std::iter::from_fn(|| schedule.next()).map(|look| look.uid).collect();
         assert_eq!(order, [uid(3), uid(0), uid(1), uid(2)]);
     }
@@ -209,7 +270,7 @@ mod tests {
         schedule.found_ended(&uid(1), &found);
         let took = begun.elapsed();
         assert!(took.as_secs() < 5, "{took:?}");
-        schedule.want(&uid(1), 0);
+        schedule.want(&uid(1));
         let ended = schedule.next().map(|look| look.ended);
         assert_eq!(ended, Some([Arc::from("still running")].into()));
     }
@@ -222,7 +283,7 @@ mod tests {
             let mut running: Vec<PodUid> = Vec::new();
             for (what, pod) in steps {
                 match what {
-                    0 => { token += 1; schedule.want(&uid(pod), token); asked.insert(uid(pod), token); }
+                    0 => { token += 1; schedule.touched(&uid(pod), token); asked.insert(uid(pod), token); }
                     1 => while let Some(look) = schedule.next() { begun.insert(look.uid.clone(), look.token); running.push(look.uid); },
                     _ => for pod in running.drain(..) { schedule.done(&pod); },
                 }

@@ -2,12 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::cell::{RefCell, RefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_cri::fake::Fault;
-use bridge_cri::{CriErrorKind, Rpc};
+use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig};
+use bridge_cri::{CriErrorKind, ExitWatchError, ExitWatcher, Exited, Rpc};
 use bridge_metrics::Registry;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use messages::PodUid;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{PodObserved, RuntimeObserved, SeenPod};
@@ -16,8 +19,9 @@ use messages::pod_set::PodSetUpdate;
 use messages::runtime::ContainerState;
 use pleg::{Pleg, PlegConfig, PlegDeps, PlegMetrics};
 use pod_set::Followed;
-use stage::{Neighbour, Stage, alone, ask, pod};
+use stage::{IMAGE, Neighbour, Stage, alone, ask, pod};
 use supervision::Supervised;
+use tokio::sync::mpsc;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -328,6 +332,132 @@ fn events_of_containers_that_are_nobody_s_bring_a_relist_a_second_at_most() {
         }
         let relists = looks(stage, Rpc::ListPodSandbox) - before;
         assert!((2..=4).contains(&relists), "{relists} in three seconds");
+    });
+}
+
+/// Has the runtime tell of containers that are no pod's for so many seconds; returns how often it is listed meanwhile.
+async fn strangers(stage: &Stage<'_>, seconds: u32) -> u64 {
+    let before = looks(stage, Rpc::ListPodSandbox);
+    for number in 0..20 * seconds {
+        stage.fakes.runtime.tell_of_stranger(&number.to_string());
+        stage.pass(SECOND / 20).await;
+    }
+    looks(stage, Rpc::ListPodSandbox) - before
+}
+
+#[test]
+fn events_of_containers_that_are_nobody_s_wait_for_lists_that_fail_or_are_slow() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let _actor = near.start(stage);
+        stage.until("the first list", || looks(stage, Rpc::ListPodSandbox) > 0).await;
+        let runtime = &stage.fakes.runtime;
+        runtime.fault(Rpc::ListPodSandbox, 1000, Fault::Error(CriErrorKind::Other, "broken".to_owned()));
+        stage.pass(30 * SECOND).await;
+        let failed = strangers(stage, 10).await;
+        assert!((1..=3).contains(&failed), "{failed} lists in ten seconds, while the pause is 5 s");
+        runtime.clear_faults();
+        runtime.fault(Rpc::ListPodSandbox, 1000, Fault::Latency(3 * SECOND));
+        stage.pass(10 * SECOND).await;
+        let slow = strangers(stage, 40).await;
+        assert!((9..=11).contains(&slow), "{slow} lists in 40 seconds, of 3 s each and a second apart");
+        stage.pass(15 * SECOND).await;
+        let before = looks(stage, Rpc::ListPodSandbox);
+        stage.until("another list", || looks(stage, Rpc::ListPodSandbox) > before).await;
+        runtime.tell_of_stranger("late");
+        stage.pass(5 * SECOND).await;
+        let more = looks(stage, Rpc::ListPodSandbox) - before;
+        assert_eq!(more, 2, "the list under way may have begun before the container");
+    });
+}
+
+/// Has the runtime run a pod of so many containers; returns their IDs.
+async fn run_many(stage: &Stage<'_>, count: u32) -> Vec<String> {
+    let (ran, uid) = (stage.fakes.run(&pod(0)).await, pod(0).pod_ref.uid.to_string());
+    let (runtime, mut containers) = (&stage.fakes.operations, vec![ran.container]);
+    for number in 1..count {
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata { name: format!("web{number}"), attempt: 0 }),
+            image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
+            labels: [("io.kubernetes.pod.uid".to_owned(), uid.clone())].into(),
+            ..ContainerConfig::default()
+        };
+        let of = PodSandboxConfig::default();
+        let made = runtime.ensure_container(&uid, &ran.sandbox, 0, config, of).await;
+        let made = made.expect("the fake makes it").into_id();
+        runtime.start_container(&uid, &made).await.expect("the fake starts it");
+        containers.push(made);
+    }
+    containers
+}
+
+#[test]
+fn a_pod_of_many_containers_rests_between_looks_that_only_events_ask_for() {
+    alone(async |stage| {
+        let containers = run_many(stage, 264).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        let before = looks(stage, Rpc::ListPodSandbox);
+        for container in &containers[..200] {
+            assert!(stage.fakes.runtime.exit_container(container, 0, false));
+            stage.pass(SECOND / 100).await;
+        }
+        let looked = looks(stage, Rpc::ListPodSandbox) - before;
+        assert!((5..=14).contains(&looked), "{looked} looks in two seconds, 200 ms apart");
+        for token in 1..=3 {
+            let uid = pod(0).pod_ref.uid.clone();
+            actor.address().tell(PodTouched { uid, token }).unwrap();
+            stage.pass(SECOND / 20).await;
+            assert_eq!(near.pool.last().unwrap().touch, token, "an actor that asks does not wait");
+        }
+        stage.pass(SECOND).await;
+        let told = near.pool.last().unwrap();
+        let running = told.state.containers.iter().filter(|one| one.state == ContainerState::Running);
+        assert_eq!(running.count(), 64);
+    });
+}
+
+/// Says of every process that it has ended.
+#[derive(Default)]
+struct AllDead(Mutex<Option<mpsc::Sender<Exited>>>);
+
+impl ExitWatcher for AllDead {
+    fn watch(&self, container_id: &str, pid: u32) -> Result<(), ExitWatchError> {
+        let exited = Exited { container_id: container_id.to_owned(), pid };
+        self.0.lock().unwrap().as_ref().expect("Pleg listens").try_send(exited).expect("Pleg keeps up");
+        Ok(())
+    }
+
+    fn unwatch(&self, _: &str) {}
+
+    fn exits(&self) -> BoxStream<'static, Exited> {
+        let (sender, exits) = mpsc::channel(16);
+        *self.0.lock().unwrap() = Some(sender);
+        let next = |mut exits: mpsc::Receiver<Exited>| async move { Some((exits.recv().await?, exits)) };
+        futures::stream::unfold(exits, next).boxed()
+    }
+}
+
+#[test]
+fn a_pod_whose_container_runs_without_a_process_is_looked_at_after_2_s_doubling_to_a_minute() {
+    alone(async |stage| {
+        let ran = stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        stage.start(PlegDeps { exits: Arc::new(AllDead::default()), ..near.deps(stage) }, Pleg::new);
+        stage.pass(200 * SECOND).await;
+        let calls = stage.fakes.runtime.calls();
+        let asked = calls.iter().filter(|call| call.rpc == Rpc::ContainerStatus);
+        let asked: Vec<Duration> = asked.map(|call| call.at).collect();
+        let waits = asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs());
+        assert_eq!(waits.filter(|wait| *wait > 1).collect::<Vec<_>>(), [2, 4, 8, 16, 32, 60, 60]);
+        stage.fakes.runtime.exit_container(&ran.container, 3, false);
+        stage.pass(SECOND).await;
+        assert_eq!(
+            near.pool.last().unwrap().state.containers[0].exit_code,
+            3,
+            "its event brings a look at once"
+        );
     });
 }
 

@@ -10,7 +10,7 @@ use actix::{Actor, Handler, MessageResult};
 use bridge_io::clock::Clock;
 use bridge_kube::PodStatuses;
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
-use bridge_pace::Backoff;
+use bridge_pace::{Backoff, Rests};
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -27,13 +27,13 @@ use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatu
 use messages::supervision::PodQuarantined;
 use pod_set::{Ends, Followed};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
+use tokio::time::Instant;
 
 use crate::checkpoint::{PREFIX, Step, Writes};
 use crate::metrics::StatusMetrics;
 use crate::progress::Progress;
 use crate::publish::Publisher;
 use crate::restore::{Restored, restore};
-use crate::rests::Rests;
 use crate::status_cache::{Change, Heard, PodStatusCache};
 
 /// How long StatusManager waits for a fact before it asks for the fact again.
@@ -110,7 +110,9 @@ pub struct StatusManager {
     /// Asks for all pods that wait for the checkpoints.
     waiting_for_all: Vec<Reply<BTreeMap<PodUid, Arc<PodStatus>>>>,
     progress: Progress,
-    rests: Rests,
+    /// The status of a pod of many containers is computed no oftener than that.
+    rests: Rests<PodUid>,
+    begun: Instant,
     restore_failures: u32,
     restore_problem: Option<String>,
     unusable: usize,
@@ -132,6 +134,7 @@ impl StatusManager {
             waiting_for_all: Vec::new(),
             progress: Progress::default(),
             rests: Rests::default(),
+            begun: Instant::now(),
             restore_failures: 0,
             restore_problem: None,
             unusable: 0,
@@ -207,7 +210,8 @@ impl StatusManager {
 
     /// Computes the pod's status now, or after the rest that a pod of many containers has between two times.
     fn compute(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
-        if let Some(rest) = self.rests.left(uid, self.status_cache.containers(uid)) {
+        let containers = self.status_cache.containers(uid);
+        if let Some(rest) = self.rests.left(uid, containers, self.begun.elapsed()) {
             return ctx.set_timer(Timer::Compute(uid.clone()), rest);
         }
         let before = self.status_cache.status(uid);

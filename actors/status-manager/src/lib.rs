@@ -27,7 +27,6 @@ mod progress;
 mod props;
 mod publish;
 mod restore;
-mod rests;
 #[cfg(test)]
 mod scenes;
 mod spec;

@@ -1,5 +1,5 @@
 //! PURE: how often, and when again: waits that grow from failure to failure, a little chance in them, buckets of tokens,
-//! and turns of those that share a queue.
+//! turns of those that share a queue, and rests that are longer the more there is to do.
 //! And the place of a panic, for panics that go on in another thread, which supervision and the bridge both know.
 //!
 //! This crate reads neither a clock nor random numbers: moments are durations since one fixed moment, and the caller
@@ -10,7 +10,9 @@ mod backoff;
 mod bucket;
 mod fair;
 pub mod panics;
+mod rests;
 
 pub use backoff::{Backoff, fraction, stretched};
 pub use bucket::TokenBucket;
 pub use fair::{FairQueue, Turns};
+pub use rests::Rests;

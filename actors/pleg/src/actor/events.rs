@@ -47,16 +47,27 @@ impl Pleg {
         let id = event.container_id.as_str();
         let named = event.pod_sandbox_status.as_ref().and_then(|status| observe::pod_of(&status.labels));
         let Some(uid) = named.map(|pod| pod.uid).or_else(|| self.pod_with(id)) else {
-            // A container of a pod that Pleg does not know: the relist finds the pod. Others than the kubelet may have the runtime
-            // tell of as many as they like.
-            match self.last_relist.and_then(|last| BETWEEN_RELISTS.checked_sub(last.elapsed())) {
-                Some(rest) => ctx.set_timer(Timer::Relist, rest),
-                None => self.relist(ctx),
-            }
-            return;
+            return self.event_of_unknown(ctx);
         };
         // A quarantined pod is looked at when it is let in.
         ctx.for_pod(&uid, |ctx| self.event_of(&uid, &event, ctx));
+    }
+
+    /// A container of a pod that Pleg does not know: a relist finds the pod. Others than the kubelet may have the runtime tell of
+    /// as many as they like.
+    fn event_of_unknown(&mut self, ctx: &mut Ctx<Self>) {
+        if self.relisting.is_some() {
+            self.relist_again = true;
+            return;
+        }
+        if self.failures > 0 {
+            // The timer is set for a relist after the pause of those that fail.
+            return;
+        }
+        match self.relist_ended.and_then(|ended| BETWEEN_RELISTS.checked_sub(ended.elapsed())) {
+            Some(rest) => ctx.set_timer(Timer::Relist, rest),
+            None => self.relist(ctx),
+        }
     }
 
     fn event_of(&mut self, uid: &PodUid, event: &wire::ContainerEventResponse, ctx: &mut Ctx<Self>) {
@@ -82,11 +93,35 @@ impl Pleg {
     /// While a call of ours is under way for the pod, its caller asks for a look when the call has ended.
     pub(super) fn look_soon(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         if self.deps.runtime.in_flight(uid.as_str()).is_empty() {
-            self.schedule.want(uid, 0);
+            self.want(uid, ctx);
             self.begin_soon(ctx);
         } else {
             ctx.set_timer(Timer::Look(uid.clone()), HEARD_BY);
         }
+    }
+
+    /// Queues a look that no actor has asked for; a pod of many containers rests before it. Where an actor has asked for a look
+    /// that is still to come, it does not wait.
+    pub(super) fn want(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let rest = self.rests.left(uid, self.containers(uid), self.begun.elapsed());
+        match rest.filter(|_| !self.schedule.is_asked(uid)) {
+            Some(rest) => ctx.set_timer(Timer::Look(uid.clone()), rest),
+            None => self.schedule.want(uid),
+        }
+    }
+
+    /// How many containers the pod has, as far as Pleg knows.
+    pub(super) fn containers(&self, uid: &PodUid) -> usize {
+        self.told.get(uid).map_or(0, |pod| pod.state.containers.len())
+    }
+
+    /// The pause is over after which a pod is looked at again whose container runs without a process.
+    pub(super) fn look_at_undead(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
+        let Some(pause) = self.undead.again(uid) else { return };
+        // The look sets the timer again at its end, unless it fails.
+        ctx.set_timer(Timer::Undead(uid.clone()), pause);
+        self.want(uid, ctx);
+        self.begin_soon(ctx);
     }
 
     fn is_news(&self, uid: &PodUid, id: &str, event: wire::ContainerEventType) -> bool {
@@ -123,6 +158,10 @@ impl Pleg {
         let known = self.told.get(&uid).map(|pod| &pod.state.containers).into_iter().flatten();
         let mut known = known.filter(|container| *container.id == exited.container_id);
         if known.any(|container| container.state == ContainerState::Exited) {
+            return;
+        }
+        if self.undead.has(&uid, &exited.container_id) {
+            // The pod is looked at again after a pause, however often the watcher says so.
             return;
         }
         self.schedule.ended(&uid, Arc::from(exited.container_id));

@@ -13,6 +13,14 @@ use super::{Pleg, Timer};
 /// The runtime's name and version.
 pub(super) type Version = (Arc<str>, Arc<str>);
 
+/// The most bytes of a text of the runtime's that are kept: it stands in the Node's status, which has to fit into an object of
+/// the API server's, and whose JSON may have six bytes for one.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// The most bytes of a name. The runtime's own stands before each container's ID; a RuntimeClass names a handler in at most 63.
+const NAME_BYTES_MAX: usize = 253;
+/// The most handlers that are kept.
+const HANDLERS_MAX: usize = 64;
+
 impl Pleg {
     pub(super) fn check_health(&mut self, ctx: &mut Ctx<Self>) {
         // One check at a time: the timer is set again when it has ended.
@@ -27,7 +35,7 @@ impl Pleg {
                 Some(version) => version,
                 None => {
                     let answer = runtime.check_version().await?;
-                    (Arc::from(answer.runtime_name), Arc::from(answer.runtime_version))
+                    version_of(&answer)
                 }
             };
             let status = runtime.status(wire::StatusRequest { verbose: false }).await?;
@@ -58,7 +66,7 @@ impl Pleg {
                 tracing::info!(runtime = %health.name, "Container runtime is back");
                 self.relist(ctx);
                 for uid in std::mem::take(&mut self.unseen) {
-                    self.schedule.want(&uid, 0);
+                    self.schedule.want(&uid);
                 }
                 self.begin_soon(ctx);
                 if !self.events {
@@ -87,6 +95,15 @@ impl Pleg {
     }
 }
 
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+fn version_of(answer: &wire::VersionResponse) -> Version {
+    let name = cut(&answer.runtime_name, NAME_BYTES_MAX);
+    (Arc::from(name), Arc::from(cut(&answer.runtime_version, TEXT_BYTES_MAX)))
+}
+
 fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> RuntimeHealth {
     let conditions = answer.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let holds = |kind: &str| conditions.iter().find(|c| c.r#type == kind);
@@ -94,25 +111,29 @@ fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> Run
     let say = |kind: &str, prefix: &str| match holds(kind) {
         Some(c) if c.status => None,
         Some(c) => {
-            Some(format!("{prefix}: {}={} reason:{} message:{}", c.r#type, c.status, c.reason, c.message))
+            let words = format!("{prefix}: {kind}={} reason:{} message:{}", c.status, c.reason, c.message);
+            Some(cut(&words, TEXT_BYTES_MAX).to_owned())
         }
         None => Some(format!("{prefix}: the runtime does not state {kind}")),
     };
     let runtime = say("RuntimeReady", "container runtime not ready");
     let network = say("NetworkReady", "container runtime network not ready");
     let handler = |handler: &wire::RuntimeHandler| RuntimeHandler {
-        name: handler.name.clone(),
+        name: cut(&handler.name, NAME_BYTES_MAX).to_owned(),
         recursive_read_only_mounts: handler.features.is_some_and(|has| has.recursive_read_only_mounts),
         user_namespaces: handler.features.is_some_and(|has| has.user_namespaces),
     };
     let mut handlers: Vec<_> = answer.runtime_handlers.iter().map(handler).collect();
     handlers.sort_by(|one, other| one.name.cmp(&other.name));
+    // After they are sorted: some runtimes tell them in another order each time.
+    handlers.truncate(HANDLERS_MAX);
+    let problem = runtime.iter().chain(&network).map(String::as_str).collect::<Vec<_>>().join("; ");
     RuntimeHealth {
         name: version.0.clone(),
         version: version.1.clone(),
         ready: ready("RuntimeReady"),
         network_ready: ready("NetworkReady"),
-        problem: runtime.iter().chain(&network).map(String::as_str).collect::<Vec<_>>().join("; "),
+        problem: cut(&problem, TEXT_BYTES_MAX).to_owned(),
         answered: true,
         runtime_problem: runtime.unwrap_or_default(),
         network_problem: network.unwrap_or_default(),
@@ -123,5 +144,46 @@ fn health(version: &Version, answer: &wire::StatusResponse, events: bool) -> Run
             .as_ref()
             .is_some_and(|features| features.supplemental_groups_policy),
         listed_ago: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_the_runtime_tells_of_itself_no_more_is_kept_than_a_node_has_room_for() {
+        let long = "\u{e4}".repeat(1 << 15);
+        let words = || long.clone();
+        let kind = |kind: &str| wire::RuntimeCondition {
+            r#type: kind.to_owned(),
+            status: false,
+            reason: words(),
+            message: words(),
+        };
+        let handler =
+            |number: usize| wire::RuntimeHandler { name: format!("{number:03}{long}"), features: None };
+        let conditions = ["NetworkReady", "RuntimeReady"].map(kind).to_vec();
+        let mut answer = wire::StatusResponse {
+            status: Some(wire::RuntimeStatus { conditions }),
+            runtime_handlers: (0..HANDLERS_MAX + 6).map(handler).collect(),
+            ..Default::default()
+        };
+        let told =
+            wire::VersionResponse { runtime_name: words(), runtime_version: words(), ..Default::default() };
+        let (name, version) = version_of(&told);
+        assert_eq!((name.len(), version.len()), (NAME_BYTES_MAX - 1, TEXT_BYTES_MAX));
+        let kept = health(&(name, version), &answer, true);
+        for text in [&kept.problem, &kept.runtime_problem, &kept.network_problem] {
+            assert!((TEXT_BYTES_MAX - 1..=TEXT_BYTES_MAX).contains(&text.len()), "{} bytes", text.len());
+        }
+        assert!(
+            kept.runtime_problem.starts_with("container runtime not ready: RuntimeReady=false reason:\u{e4}")
+        );
+        assert_eq!(kept.handlers.len(), HANDLERS_MAX);
+        assert!(kept.handlers.iter().all(|handler| handler.name.len() == NAME_BYTES_MAX));
+        answer.runtime_handlers.reverse();
+        let version = (kept.name.clone(), kept.version.clone());
+        assert_eq!(health(&version, &answer, true), kept, "whatever their order");
     }
 }
