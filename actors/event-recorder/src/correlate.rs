@@ -40,6 +40,15 @@ fn bounded(message: &Arc<str>) -> Arc<str> {
     Arc::from(format!("{}{CUT}", &message[..end]))
 }
 
+/// The namespace of the object of an event; `None` if the object is the node's own.
+pub(crate) fn namespace(object: &EventObject) -> Option<Arc<str>> {
+    match object {
+        EventObject::Pod { pod, .. } => Some(pod.namespace.clone()),
+        EventObject::Claim { namespace, .. } => Some(namespace.clone()),
+        EventObject::Node | EventObject::Manifest { .. } => None,
+    }
+}
+
 /// The object of an event, without its field path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {

@@ -1,8 +1,11 @@
-//! PURE: events on their way to the API server: one at a time, in order, equal events once with the newest count.
+//! PURE: events on their way to the API server: one at a time, namespaces in turn, those of one in order, equal events
+//! once with the newest count.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_pace::FairQueue;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -10,10 +13,10 @@ use messages::PodUid;
 use messages::event_recorder::{EventObject, EventType, RecordedEvent};
 use serde_json::{Value, json};
 
-use crate::correlate::EventKey;
+use crate::correlate::{EventKey, namespace};
 use crate::lru::Lru;
 
-/// At most so many events wait; beyond that the oldest is dropped.
+/// At most so many events wait; beyond that the oldest of the namespace that has most is dropped.
 const WAITING_MAX: usize = 1000;
 /// The names of so many events are remembered, to update their counts.
 const NAMES_MAX: usize = 4096;
@@ -53,15 +56,25 @@ struct Name {
     exists: bool,
 }
 
+/// An event that waits or is under way.
+struct Waiting {
+    event: RecordedEvent,
+    /// The line that it waits in, and its ticket.
+    line: Option<Arc<str>>,
+    ticket: u64,
+    /// How many times the server has not answered.
+    tries: u32,
+}
+
 /// The events on their way. Bounded.
 pub(crate) struct Outbox {
     node: String,
-    order: VecDeque<EventKey>,
-    waiting: BTreeMap<EventKey, RecordedEvent>,
+    /// In lines by namespace; the node's own events are in the line `None`.
+    order: FairQueue<Option<Arc<str>>, EventKey>,
+    waiting: BTreeMap<EventKey, Waiting>,
     names: Lru<EventKey, Name>,
     last_nanos: i128,
-    sending: Option<(EventKey, RecordedEvent)>,
-    tries: u32,
+    sending: Option<(EventKey, Waiting)>,
     is_pausing: bool,
     dropped: u64,
 }
@@ -71,12 +84,11 @@ impl Outbox {
     pub(crate) fn new(node: String) -> Self {
         Self {
             node,
-            order: VecDeque::new(),
+            order: FairQueue::default(),
             waiting: BTreeMap::new(),
             names: Lru::new(NAMES_MAX),
             last_nanos: 0,
             sending: None,
-            tries: 0,
             is_pausing: false,
             dropped: 0,
         }
@@ -87,11 +99,15 @@ impl Outbox {
         if reference(&event.object, &self.node).is_none() {
             return;
         }
-        if self.waiting.insert(key.clone(), event).is_none() {
-            self.order.push_back(key);
+        if let Some(known) = self.waiting.get_mut(&key) {
+            known.event = event;
+        } else {
+            let line = namespace(&event.object);
+            let ticket = self.order.push(&line, key.clone());
+            self.waiting.insert(key, Waiting { event, line, ticket, tries: 0 });
         }
-        if self.order.len() > WAITING_MAX
-            && let Some(oldest) = self.order.pop_front()
+        if self.waiting.len() > WAITING_MAX
+            && let Some((_, oldest)) = self.order.pop_longest()
         {
             self.waiting.remove(&oldest);
             self.dropped += 1;
@@ -103,45 +119,44 @@ impl Outbox {
         if self.is_pausing || self.sending.is_some() {
             return None;
         }
-        let key = self.order.pop_front()?;
-        let event = self.waiting.remove(&key)?;
-        let post = self.post(&key, &event)?;
-        self.sending = Some((key, event));
+        let (_, key) = self.order.pop(|_| true)?;
+        let next = self.waiting.remove(&key)?;
+        let post = self.post(&key, &next.event)?;
+        self.sending = Some((key, next));
         Some(post)
     }
 
     /// Takes the result of posting. Returns the pause after which to call [`Outbox::due`].
     pub(crate) fn done(&mut self, sent: Sent) -> Option<Duration> {
-        let (key, event) = self.sending.take()?;
-        self.tries += 1;
+        let (key, mut tried) = self.sending.take()?;
+        tried.tries += 1;
         match sent {
             Sent::Taken => {
                 if let Some(name) = self.names.get_mut(&key) {
                     name.exists = true;
                 }
+                return None;
             }
-            Sent::Refused => self.dropped += 1,
-            Sent::Unanswered if self.tries < TRIES_MAX => {
-                // If a newer count of the event waits already, that one is posted.
-                if !self.waiting.contains_key(&key) {
-                    self.waiting.insert(key.clone(), event);
-                } else {
-                    self.order.retain(|waiting| *waiting != key);
-                }
-                self.order.push_front(key);
-                self.is_pausing = true;
-                return Some(PAUSE);
-            }
-            Sent::Unanswered => {
+            Sent::Refused => {
                 self.dropped += 1;
-                // The next event is tried after the pause, with the full number of tries.
-                self.is_pausing = true;
-                self.tries = 0;
-                return Some(PAUSE);
+                return None;
             }
+            Sent::Unanswered if tried.tries < TRIES_MAX => self.put_back(key, tried),
+            Sent::Unanswered => self.dropped += 1,
         }
-        self.tries = 0;
-        None
+        self.is_pausing = true;
+        Some(PAUSE)
+    }
+
+    /// The event goes before the others of its line when the line has its turn again. If a newer count of it waits
+    /// already, that one is posted.
+    fn put_back(&mut self, key: EventKey, mut tried: Waiting) {
+        if let Some(newer) = self.waiting.remove(&key) {
+            self.order.remove(&newer.line, newer.ticket);
+            tried.event = newer.event;
+        }
+        self.order.put_back(&tried.line, tried.ticket, key.clone());
+        self.waiting.insert(key, tried);
     }
 
     /// The pause is over.
@@ -151,7 +166,7 @@ impl Outbox {
 
     /// The number of events that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.order.len() + usize::from(self.sending.is_some())
+        self.waiting.len() + usize::from(self.sending.is_some())
     }
 
     /// The number of events that were dropped since the last call.
@@ -249,8 +264,6 @@ fn reference(object: &EventObject, node: &str) -> Option<ObjectReference> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use messages::event_recorder::RecordEvent;
     use messages::{PodRef, PodUid};
 
@@ -258,7 +271,11 @@ mod tests {
     use crate::correlate::{Correlation, Correlator};
 
     fn pod(name: &str) -> EventObject {
-        let pod = PodRef { uid: PodUid::new("u"), namespace: Arc::from("ns"), name: Arc::from(name) };
+        pod_in("ns", name)
+    }
+
+    fn pod_in(namespace: &str, name: &str) -> EventObject {
+        let pod = PodRef { uid: PodUid::new("u"), namespace: Arc::from(namespace), name: Arc::from(name) };
         EventObject::Pod { pod, field_path: Arc::from("spec.containers{c}") }
     }
 
@@ -327,7 +344,67 @@ mod tests {
             ));
             outbox.done(Sent::Taken);
         }
-        assert_eq!(names, ["ns/p.1", "ns/p.2", "default/n.3"]);
+        assert_eq!(names, ["ns/p.1", "default/n.2", "ns/p.3"], "the node has its turn");
+    }
+
+    /// Posts the next event with this result; its pod or node, and its count.
+    fn send(outbox: &mut Outbox, sent: Sent) -> Option<(String, i32)> {
+        let event = outbox.next()?.event;
+        outbox.done(sent);
+        outbox.due();
+        Some((event.involved_object.name?, event.count?))
+    }
+
+    fn sent(outbox: &mut Outbox) -> Vec<String> {
+        std::iter::from_fn(|| send(outbox, Sent::Taken)).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_namespace_of_many_events_neither_delays_nor_displaces_those_of_others() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod_in("quiet", "q0"), "a");
+        for index in 0..2 * WAITING_MAX {
+            put(&mut outbox, &mut correlator, pod_in("crowd", &format!("c{index}")), "a");
+        }
+        put(&mut outbox, &mut correlator, pod_in("quiet", "q1"), "a");
+        put(&mut outbox, &mut correlator, EventObject::Node, "a");
+        assert_eq!((outbox.waiting(), outbox.take_dropped()), (WAITING_MAX, 1003));
+        let order = sent(&mut outbox);
+        assert_eq!(
+            order[..6],
+            ["q0", "c1003", "n", "c1004", "q1", "c1005"],
+            "the oldest of the crowd are gone"
+        );
+        assert_eq!((order.len(), order.last().map(String::as_str)), (WAITING_MAX, Some("c1999")));
+    }
+
+    #[test]
+    fn an_event_that_the_server_does_not_answer_is_tried_again_at_its_namespaces_next_turn() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod_in("bad", "b0"), "a");
+        put(&mut outbox, &mut correlator, pod_in("bad", "b1"), "a");
+        for index in 0..TRIES_MAX {
+            put(&mut outbox, &mut correlator, pod_in("good", &format!("g{index}")), "a");
+        }
+        for index in 0..TRIES_MAX {
+            assert_eq!(send(&mut outbox, Sent::Unanswered), Some(("b0".to_owned(), 1)));
+            assert_eq!(send(&mut outbox, Sent::Taken), Some((format!("g{index}"), 1)));
+        }
+        assert_eq!(outbox.take_dropped(), 1, "after as many tries as without the others");
+        assert_eq!(sent(&mut outbox), ["b1"]);
+    }
+
+    #[test]
+    fn the_newest_count_is_tried_again_and_once() {
+        let (mut outbox, mut correlator) = outbox();
+        put(&mut outbox, &mut correlator, pod("p"), "a");
+        put(&mut outbox, &mut correlator, pod("q"), "a");
+        assert!(outbox.next().is_some());
+        put(&mut outbox, &mut correlator, pod("p"), "a");
+        assert_eq!((outbox.done(Sent::Unanswered), outbox.waiting()), (Some(PAUSE), 2));
+        outbox.due();
+        assert_eq!(send(&mut outbox, Sent::Taken), Some(("p".to_owned(), 2)));
+        assert_eq!(sent(&mut outbox), ["q"]);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
 use bridge_node::host::LogPlace;
-use messages::PodUid;
 use messages::facts::{PodObserved, SeenPod};
 use messages::log_manager;
 use messages::pleg::ResendObserved;
+use messages::{PodRef, PodUid};
 use pod_set::Followed;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
@@ -55,10 +55,10 @@ pub struct LogManager {
     observed: Followed<SeenPod>,
     /// By the container's ID.
     turns: Queue<Arc<str>, (Writer, Need)>,
-    compressions: Queue<RotatedFile, PodUid>,
+    compressions: Queue<RotatedFile, PodRef>,
     /// Rotated files that were far too large, since the last look: readers have until the next look to finish with
     /// them.
-    oversized: BTreeMap<RotatedFile, PodUid>,
+    oversized: BTreeMap<RotatedFile, PodRef>,
     /// Problems as last logged, by container ID.
     problems: BTreeMap<Arc<str>, String>,
     rotated: u64,
@@ -96,16 +96,18 @@ impl LogManager {
 
     fn looked(&mut self, looked: Looked, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Look, self.deps.rotation.interval);
-        for ((log, name), pod) in std::mem::take(&mut self.oversized) {
-            self.compressions.put((log, name), pod);
+        for (file, pod) in std::mem::take(&mut self.oversized) {
+            self.compressions.put(pod.namespace.clone(), file, pod);
         }
         for (writer, problem) in looked.problems {
             blame::for_pod(&writer.pod.uid, || self.told(&writer, Err(problem)));
         }
         for (writer, need) in looked.needs {
-            let uid = writer.pod.uid.clone();
+            let pod = writer.pod.clone();
             // Of one that is left alone the next look finds it again.
-            ctx.for_pod(&uid, |_| self.turns.put(writer.container.clone(), (writer, need)));
+            ctx.for_pod(&pod.uid, |_| {
+                self.turns.put(pod.namespace.clone(), writer.container.clone(), (writer, need));
+            });
         }
         self.go_on(ctx);
     }
@@ -131,7 +133,7 @@ impl LogManager {
             });
         }
         while let Some(((log, name), pod)) = self.compressions.next() {
-            if ctx.is_quarantined(&pod) {
+            if ctx.is_quarantined(&pod.uid) {
                 // The next rotation of the log finds the file again.
                 self.compressions.ended(&(log, name));
                 continue;
@@ -139,7 +141,7 @@ impl LogManager {
             let work = execute::compress(self.deps.backends.clone(), log.clone(), name.clone());
             ctx.effect(
                 Effect::within("compress a log", LONG),
-                Some(pod),
+                Some(pod.uid),
                 work,
                 move |actor, compressed, ctx| {
                     match compressed {
@@ -162,14 +164,14 @@ impl LogManager {
         ctx: &mut Ctx<Self>,
     ) {
         self.turns.ended(&writer.container);
-        let pod = &writer.pod.uid;
+        let pod = &writer.pod;
         match turned {
             Ok(RotationOutcome::Rotated { aside, compress }) => {
                 self.rotated += 1;
-                tracing::debug!(pod = %writer.pod, container = writer.log.container, aside, "A log was put aside");
+                tracing::debug!(%pod, container = writer.log.container, aside, "A log was put aside");
                 self.compressions.retain(|(log, name)| *log != writer.log || compress.contains(name));
                 for name in compress {
-                    self.compressions.put((writer.log.clone(), name), pod.clone());
+                    self.compressions.put(pod.namespace.clone(), (writer.log.clone(), name), pod.clone());
                 }
                 if need == (Need::Rotate { oversized: true }) {
                     self.oversized.insert((writer.log.clone(), aside), pod.clone());

@@ -9,8 +9,9 @@ use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_node::host::FakeContainerLogs;
 use log_manager::{Backends, LogManager, LogManagerDeps, LogRotation};
-use messages::facts::PodObserved;
+use messages::facts::{PodObserved, SeenPod};
 use messages::pleg::ResendObserved;
+use messages::runtime::RuntimeContainer;
 use stage::{Neighbour, Stage, alone, pod, seen, told};
 use supervision::Supervised;
 
@@ -70,6 +71,34 @@ fn a_log_that_is_too_large_is_put_aside_and_begun_anew() {
         stage.until("another log", || reopened(stage) == 1).await;
         assert!(files(stage).iter().any(|name| name.starts_with("0.log.2027")), "{:?}", files(stage));
         assert_eq!(stage.observed::<LogManager>().await["rotated"], 1);
+    });
+}
+
+/// A pod of this namespace with so many running containers, none of which has the log that it should have.
+fn without_logs(number: usize, namespace: &str, containers: usize) -> SeenPod {
+    let mut seen = seen(&pod(number), 1);
+    let state = Arc::make_mut(&mut seen.state);
+    state.pod.namespace = Arc::from(namespace);
+    let log = format!("/var/log/pods/{namespace}_{}_{}/web/0.log", state.pod.name, state.pod.uid);
+    let one = RuntimeContainer { log_path: Arc::from(log), ..state.containers[0].clone() };
+    let numbered =
+        |index: usize| RuntimeContainer { id: Arc::from(format!("{namespace}-{index:02}")), ..one.clone() };
+    state.containers = (0..containers).map(numbered).collect();
+    seen
+}
+
+#[test]
+fn a_pod_of_many_logs_holds_up_none_of_another_namespace() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let actor = start(stage, &pleg);
+        let seen = told([without_logs(0, "crowd", 20), without_logs(1, "quiet", 2)]);
+        actor.address().tell(seen).unwrap();
+        stage.until("a try of each log", || reopened(stage) >= 22).await;
+        let calls = stage.fakes.runtime.calls().into_iter();
+        let reopens = calls.filter(|call| call.rpc == Rpc::ReopenContainerLog);
+        let first: Vec<String> = reopens.map(|call| call.subject).take(4).collect();
+        assert_eq!(first, ["crowd-00/log", "quiet-00/log", "crowd-01/log", "quiet-01/log"]);
     });
 }
 

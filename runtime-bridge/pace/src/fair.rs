@@ -1,5 +1,6 @@
 //! Turns: those that share something go one after another, however much one of them wants.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Whose turn it is among those that wait. Each has one turn in a round, and a new one joins the round under way, so that
@@ -37,11 +38,18 @@ impl<K: Ord + Clone> Turns<K> {
     }
 }
 
+type Line<W> = VecDeque<(u64, W)>;
+
+/// The ticket of what is first in the line.
+fn first<W>(line: &Line<W>) -> u64 {
+    line.front().map_or(0, |(ticket, _)| *ticket)
+}
+
 /// A queue with a line for each `K`; the lines take turns, in the order in which their first ones came. A line is there
 /// only while something waits in it.
 #[derive(Debug)]
 pub struct FairQueue<K, W> {
-    lines: BTreeMap<K, VecDeque<(u64, W)>>,
+    lines: BTreeMap<K, Line<W>>,
     turns: Turns<K>,
     tickets: u64,
 }
@@ -69,6 +77,13 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
         removed
     }
 
+    /// Puts what was taken out of the line of `tenant` back, to the place of its ticket.
+    pub fn put_back(&mut self, tenant: &K, ticket: u64, what: W) {
+        let line = self.lines.entry(tenant.clone()).or_default();
+        let place = line.partition_point(|(other, _)| *other < ticket);
+        line.insert(place, (ticket, what));
+    }
+
     fn forget_empty(&mut self, tenant: &K) {
         if self.lines.get(tenant).is_some_and(VecDeque::is_empty) {
             self.lines.remove(tenant);
@@ -81,7 +96,6 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
     /// Whose turn it is among those that `may` go.
     pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<&K> {
         let waiting = self.lines.iter().filter(|(tenant, _)| may(tenant));
-        let first = |line: &VecDeque<(u64, W)>| line.front().map_or(0, |(ticket, _)| *ticket);
         waiting.min_by_key(|(tenant, line)| (self.turns.round(tenant), first(line))).map(|(tenant, _)| tenant)
     }
 
@@ -99,6 +113,15 @@ impl<K: Ord + Clone, W> FairQueue<K, W> {
     pub fn pop_fewest(&mut self, share: usize, held: impl Fn(&K) -> usize) -> Option<(K, W)> {
         let fewest = self.lines.keys().map(&held).min().filter(|fewest| *fewest < share)?;
         self.pop(|tenant| held(tenant) == fewest)
+    }
+
+    /// Takes what is first in the longest line, for which that is no turn; of equals, in the one whose first came first.
+    pub fn pop_longest(&mut self) -> Option<(K, W)> {
+        let longest = self.lines.iter().max_by_key(|(_, line)| (line.len(), Reverse(first(line))));
+        let tenant = longest.map(|(tenant, _)| tenant.clone())?;
+        let (_, what) = self.lines.get_mut(&tenant)?.pop_front()?;
+        self.forget_empty(&tenant);
+        Some((tenant, what))
     }
 
     /// How many go at most before one that comes to the line of `tenant` now, if no other comes after it.
@@ -168,6 +191,37 @@ mod tests {
         assert_eq!((queue.remove(&"a", first), queue.remove(&"a", first)), (Some(1), None));
         assert_eq!((queue.remove(&"b", second), queue.len()), (None, 2));
         assert_eq!(order(&mut queue), [2, 3]);
+    }
+
+    #[test]
+    fn what_is_put_back_goes_before_the_rest_of_its_line_at_its_lines_next_turn() {
+        let mut queue = FairQueue::default();
+        let ticket = queue.push(&"a", 1);
+        for (tenant, what) in [("a", 2), ("b", 3), ("b", 4)] {
+            queue.push(&tenant, what);
+        }
+        assert_eq!(queue.pop(|_| true), Some(("a", 1)));
+        queue.put_back(&"a", ticket, 1);
+        assert_eq!(order(&mut queue), [3, 1, 4, 2]);
+        queue.put_back(&"a", ticket, 1);
+        assert_eq!(queue.remove(&"a", ticket), Some(1), "an empty line is begun anew, and the ticket holds");
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn the_longest_line_loses_its_first_and_no_turn() {
+        let mut queue = FairQueue::default();
+        for (tenant, what) in [("b", 1), ("crowd", 2), ("crowd", 3), ("crowd", 4), ("a", 5)] {
+            queue.push(&tenant, what);
+        }
+        let mut lost = || queue.pop_longest().map(|(_, what)| what);
+        assert_eq!(
+            [lost(), lost(), lost()],
+            [Some(2), Some(3), Some(1)],
+            "of equals the one that came first"
+        );
+        assert_eq!(order(&mut queue), [4, 5]);
+        assert_eq!(queue.pop_longest(), None);
     }
 
     #[test]
