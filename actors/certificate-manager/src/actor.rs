@@ -109,12 +109,15 @@ impl Kept {
         }
     }
 
-    /// The pair that the kubelet presents; an expired pair is withdrawn.
+    /// The pair that the kubelet presents. An expired pair is withdrawn, and presented again if it was the clock that was ahead.
     fn valid(&mut self, now: Timestamp) -> Option<Arc<Pair>> {
-        let pair = self.role.current.get()?;
-        if pair.is_expired(now) {
+        let current = &self.role.current;
+        let pair = current.present_or_withdrawn()?;
+        let is_expired = pair.is_expired(now);
+        if current.withdraw(is_expired) && is_expired {
             tracing::error!(purpose = self.role.purpose.prefix(), end = %pair.leaf.not_after, "Current certificate is expired");
-            self.role.current.show(None, false);
+        }
+        if is_expired {
             return None;
         }
         self.valid_at = Instant::now();

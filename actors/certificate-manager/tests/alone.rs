@@ -10,6 +10,7 @@ use bridge_tls::certificates::{CurrentPair, FakeAuthority, FakeCertificates, Pur
 use certificate_manager::{
     CertificateManager, CertificateManagerDeps, CertificateMetrics, IdentityLost, ManagedCertificate,
 };
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use messages::node_status::ResendNode;
@@ -109,6 +110,24 @@ fn a_new_incarnation_asks_for_the_addresses_and_requests_nothing_it_has() {
         tell_address(&actor);
         stage.pass(600 * SECOND).await;
         assert_eq!((near.current.numbered().0, near.api.count(Verb::Create, REQUESTS)), (shown, 1));
+    });
+}
+
+#[test]
+fn a_certificate_that_a_clock_that_jumped_ahead_has_withdrawn_is_shown_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_address(&actor);
+        near.until_requested(stage, 1).await;
+        near.until_shown(stage).await;
+        let end = near.current.get().unwrap().leaf.not_after;
+        stage.fakes.clock.skew(SignedDuration::from_hours(48));
+        stage.until("the certificate to be withdrawn", || near.current.get().is_none()).await;
+        stage.crash::<CertificateManager>().await;
+        stage.fakes.clock.skew(SignedDuration::from_hours(-48));
+        stage.until("the certificate to be shown", || near.current.get().is_some()).await;
+        assert_eq!((near.current.get().unwrap().leaf.not_after, near.store.saves()), (end, 1));
     });
 }
 

@@ -123,15 +123,13 @@ impl CrashBackoff {
             return StartDecision::Start;
         };
         let Some(entry) = self.entry(pod, name, hash) else { return StartDecision::Start };
-        if finished.duration_since(entry.started) > RESET_AFTER {
+        // The clock was set back after the exit, or the runtime's is ahead: the time since the exit is unknown, and that since the
+        // start is known if the start is not ahead as well. If it is, one restart comes early.
+        let since = if finished > now { entry.started } else { finished };
+        if since > now || finished.min(now).duration_since(entry.started) > RESET_AFTER {
             return StartDecision::Start;
         }
-        if finished > now {
-            // The clock was set back after the exit: the time since the exit is unknown, and it may take for
-            // ever until the clock is past the exit again. One restart comes early.
-            return StartDecision::Start;
-        }
-        let until = finished.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
+        let until = since.saturating_add(entry.delay).unwrap_or(Timestamp::MAX);
         if now < until { StartDecision::Wait { until, delay: entry.delay } } else { StartDecision::Start }
     }
 
@@ -141,7 +139,7 @@ impl CrashBackoff {
             return;
         };
         let delay = match self.entry(pod, name, hash) {
-            Some(entry) if finished.duration_since(entry.started) <= RESET_AFTER => {
+            Some(entry) if finished.min(now).duration_since(entry.started) <= RESET_AFTER => {
                 self.bounds.following(entry.delay)
             }
             _ => self.bounds.initial,
@@ -263,6 +261,24 @@ mod tests {
         let verdict = book.verdict(&runtime_pod(vec![crashed]), "c", HASH, at(3));
         let delay = SignedDuration::from_secs(1);
         assert_eq!(verdict, StartDecision::Wait { until: at(4), delay });
+    }
+
+    #[test]
+    fn exits_that_a_runtime_with_a_clock_ahead_tells_of_are_waited_for_from_the_start() {
+        let mut book = CrashBackoff::new(BackoffBounds::default());
+        let crashed = |attempt: u32| {
+            let ended = 3600 + i64::from(attempt);
+            runtime_pod(vec![RuntimeContainer { hash: Some(HASH), ..exited("c", attempt, ended, ended, 1) }])
+        };
+        let wait = |until: i64, delay: i64| StartDecision::Wait {
+            until: at(until),
+            delay: SignedDuration::from_secs(delay),
+        };
+        book.started(&crashed(0), "c", HASH, at(2));
+        assert_eq!(book.verdict(&crashed(1), "c", HASH, at(3)), wait(12, 10));
+        book.started(&crashed(1), "c", HASH, at(12));
+        assert_eq!(book.verdict(&crashed(2), "c", HASH, at(13)), wait(32, 20));
+        assert_eq!(book.verdict(&crashed(2), "c", HASH, at(1)), StartDecision::Start, "its own was set back");
     }
 
     #[test]

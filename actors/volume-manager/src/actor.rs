@@ -125,6 +125,8 @@ pub enum Timer {
     TellVolumes,
     /// Tell the CSI drivers again.
     TellDrivers,
+    /// Follow the CSI drivers again.
+    FollowDrivers,
     /// Ask a CSI driver again how many volumes the node takes.
     Capacity(String),
 }
@@ -543,6 +545,7 @@ impl Subsystem for VolumeManager {
             Timer::Introduce => self.introduce_again(ctx),
             Timer::TellVolumes => self.told_volumes.due(ctx),
             Timer::TellDrivers => self.told_drivers.due(ctx),
+            Timer::FollowDrivers => self.follow_drivers(ctx),
             Timer::Capacity(driver) => self.look_at_capacity(driver, true, ctx),
         }
     }

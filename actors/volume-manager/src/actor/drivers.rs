@@ -18,6 +18,9 @@ use crate::drivers::{self, Refusal};
 /// A driver that did not want to be asked for its capacity is looked up again after this time.
 const PERIOD_WITHIN: Duration = Duration::from_secs(300);
 
+/// Pause before the CSI drivers are followed again after the stream has ended.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+
 /// What is known of drivers.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
@@ -57,8 +60,9 @@ fn introduction_wait(failures: u32) -> Duration {
 impl VolumeManager {
     pub(super) fn follow_drivers(&mut self, ctx: &mut Ctx<Self>) {
         let news = self.deps.backends.csi.plugins.follow(PluginKind::Csi);
-        ctx.stream("CSI drivers", news, Self::driver_news, |_, _| {
+        ctx.stream("CSI drivers", news, Self::driver_news, |_, ctx| {
             tracing::warn!("CSI drivers are no longer followed");
+            ctx.set_timer(Timer::FollowDrivers, FOLLOW_AGAIN);
         });
     }
 

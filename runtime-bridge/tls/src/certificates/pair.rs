@@ -122,7 +122,14 @@ impl Pair {
 struct Shown {
     pair: Option<Arc<Pair>>,
     provisional: bool,
+    is_withdrawn: bool,
     generation: u64,
+}
+
+impl Shown {
+    fn presented(&self) -> Option<Arc<Pair>> {
+        self.pair.clone().filter(|_| !self.is_withdrawn)
+    }
 }
 
 /// The pair that is presented to peers at the moment, if there is one. Cheap to clone; clones share it. Written by
@@ -145,11 +152,28 @@ impl CurrentPair {
             shown.generation += 1;
             shown.pair = pair;
             shown.provisional = provisional;
+            shown.is_withdrawn = false;
         });
+    }
+
+    /// Presents the pair no longer, or again; returns whether that is a change. A pair that has expired by a clock that was ahead
+    /// is good again once the clock is right.
+    pub fn withdraw(&self, is_withdrawn: bool) -> bool {
+        self.shown.send_if_modified(|shown| {
+            let is_news = shown.pair.is_some() && shown.is_withdrawn != is_withdrawn;
+            shown.generation += u64::from(is_news);
+            shown.is_withdrawn = is_withdrawn;
+            is_news
+        })
     }
 
     /// The current pair, if there is one.
     pub fn get(&self) -> Option<Arc<Pair>> {
+        self.shown.borrow().presented()
+    }
+
+    /// The current pair, or the one that was withdrawn.
+    pub fn present_or_withdrawn(&self) -> Option<Arc<Pair>> {
         self.shown.borrow().pair.clone()
     }
 
@@ -161,7 +185,7 @@ impl CurrentPair {
     /// The current pair with a number that differs for each pair.
     pub fn numbered(&self) -> (u64, Option<Arc<Pair>>) {
         let shown = self.shown.borrow();
-        (shown.generation, shown.pair.clone())
+        (shown.generation, shown.presented())
     }
 
     /// A stream with an item whenever another pair is presented.
@@ -178,6 +202,6 @@ impl CurrentPair {
     pub async fn wait(&self) {
         let mut shown = self.shown.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = shown.wait_for(|shown| shown.pair.is_some()).await;
+        let _ = shown.wait_for(|shown| shown.presented().is_some()).await;
     }
 }
