@@ -5,7 +5,7 @@
 //!   GetSummary, GetUsageMetrics.
 //! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
-//! Never does: changes anything itself: what a caller runs in a container is the caller's.
+//! Never does: changes anything itself, but for the log's verbosity: what a caller runs in a container is the caller's.
 
 mod access;
 mod actor;
@@ -19,6 +19,7 @@ mod secured;
 mod shared;
 mod streaming;
 mod usage;
+mod zpages;
 
 pub use access::{Access, AccessConfig};
 pub use actor::{NodeApi, NodeApiConfig, NodeApiDeps, Secured};
@@ -27,3 +28,4 @@ pub use metrics::{ApiMetrics, Registries};
 pub use routes::{Answers, health_routes, read_only_routes};
 pub use secured::{HttpsOffers, secured_routes};
 pub use shared::SharedAnswers;
+pub use zpages::{LogLevel, ZPages};

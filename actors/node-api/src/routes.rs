@@ -38,7 +38,7 @@ const FORM_BYTES_MAX: usize = 4096;
 const DISKS_WITHIN: Duration = Duration::from_secs(5);
 /// When the process began, in seconds since the epoch; as Prometheus' library for Go names it.
 const PROCESS_START: HeaderName = HeaderName::from_static("process-start-time-unix");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Sources of the answers of the health port and the read-only port.
 #[derive(Clone)]

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use jiff::Timestamp;
 use messages::pleg::GetRuntimePods;
 use serde_json::Value;
 
@@ -16,6 +17,7 @@ use crate::containers::{self, Containers};
 use crate::metrics::{Server, counted};
 use crate::pods::running_list;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
+use crate::zpages::{ZPages, pages};
 
 /// Which routes the HTTPS port offers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +28,8 @@ pub struct HttpsOffers {
     pub system_logs: bool,
     /// The configuration, as `/configz` shows it.
     pub configz: Arc<Value>,
+    /// The pages about the process.
+    pub zpages: ZPages,
 }
 
 /// All routes of the HTTPS port, each guarded.
@@ -36,9 +40,14 @@ pub fn secured_routes(
     access: Access,
 ) -> Router {
     let metrics = answers.metrics.clone();
+    let began = Timestamp::from_second(metrics.began).unwrap_or(Timestamp::UNIX_EPOCH);
+    let zpages = pages(&offers.zpages, began, containers.clock.clone());
     let routes = shared_routes(answers);
-    let routes =
-        if offers.debugging { routes.merge(debugging(containers, offers)) } else { routes.merge(disabled()) };
+    let routes = if offers.debugging {
+        routes.merge(debugging(containers, offers)).merge(zpages)
+    } else {
+        routes.merge(disabled())
+    };
     routes
         .layer(from_fn_with_state(access, guard))
         .layer(from_fn_with_state((metrics, Server::Secured), counted))

@@ -34,6 +34,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::validation::Host;
 use crate::load::Loaded;
 use crate::systemd::{NotifyState, notify, watchdog_interval};
+use crate::telemetry::Verbosity;
 use crate::wait::wait;
 use crate::wiring::{self, Bridge, IdentityLost, Node, Places, PluginPorts, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start, telemetry};
@@ -52,18 +53,20 @@ pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
 /// A test's receiver of the supervision tree.
 pub type TakeTree = Box<dyn FnOnce(&Tree)>;
 
-/// Hooks for tests; the shipped binary sets none.
+/// What the process brings, and hooks for tests; the shipped binary sets none of these.
 #[derive(Default)]
 pub struct Hooks {
+    /// The verbosity of the process' log.
+    pub verbosity: Option<Verbosity>,
     /// Changes the subsystems' settings before the actors start.
     pub settings: Option<ChangeSettings>,
     /// Called once with the tree after every actor has started.
     pub started: Option<TakeTree>,
 }
 
-/// Runs the node until a signal or the failure of a vital subsystem ends it.
-pub fn run(loaded: &Loaded) -> ExitCode {
-    run_with(loaded, Hooks::default())
+/// Runs the node, in a process whose log has this verbosity, until a signal or the failure of a vital subsystem ends it.
+pub fn run(loaded: &Loaded, verbosity: Verbosity) -> ExitCode {
+    run_with(loaded, Hooks { verbosity: Some(verbosity), ..Hooks::default() })
 }
 
 /// Does what [`run`] does, with a test's hooks.
@@ -110,7 +113,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
-    settings.server.offers.configz = serving::configz(&loaded.config, driver);
+    serving::tell_of_process(&mut settings.server.offers, loaded, driver, hooks.verbosity.as_ref());
     let calls = process_figures(loaded, &settings, &registry)?;
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;

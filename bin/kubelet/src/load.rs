@@ -1,6 +1,6 @@
 //! Builds the process' settings from the command line: defaults, then the file, then the drop-ins, then the flags.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +42,8 @@ pub struct Loaded {
     pub understudy: UnderstudyConfiguration,
     /// Settings that exist as flags only.
     pub flags: KubeletFlags,
+    /// Every flag of the command line with its value there, or its default, by name.
+    pub given: BTreeMap<String, String>,
     /// The feature gates in force.
     pub gates: FeatureGates,
     /// Lines for the log: settings without effect yet, gates that will go.
@@ -132,7 +134,9 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
         let fields = missing.by_default.join(", ");
         warnings.push(format!("these fields have no effect yet, not even at their defaults: {fields}"));
     }
-    Ok(Loaded { config, understudy, flags, gates, warnings, skipped_drop_ins })
+    let given = flags::rows().into_iter().map(|row| (row.name.to_owned(), row.value(&parsed.settings)));
+    let given = given.collect();
+    Ok(Loaded { config, understudy, flags, given, gates, warnings, skipped_drop_ins })
 }
 
 /// The settings without effect yet that are no top-level fields of the KubeletConfiguration.

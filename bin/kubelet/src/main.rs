@@ -59,9 +59,10 @@ fn refuse(errors: &[ConfigError]) -> ExitCode {
 }
 
 fn run(loaded: &Loaded) -> ExitCode {
-    if let Err(error) = telemetry::init(&loaded.config.process.logging) {
-        return refuse(&[error]);
-    }
+    let verbosity = match telemetry::init(&loaded.config.process.logging) {
+        Ok(verbosity) => verbosity,
+        Err(error) => return refuse(&[error]),
+    };
     tracing::info!(kubeletVersion = KUBERNETES_VERSION, "Kubelet version");
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -70,5 +71,5 @@ fn run(loaded: &Loaded) -> ExitCode {
         tracing::debug!(file = %file.display(), "Skipped file in drop-in directory (does not have .conf extension)");
     }
     tracing::debug!(v = 5, configuration = %loaded.config.to_json(), "KubeletConfiguration");
-    daemon::run(loaded)
+    daemon::run(loaded, verbosity)
 }

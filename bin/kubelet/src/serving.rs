@@ -10,12 +10,14 @@ use bridge_node::cgroups::CgroupDriver;
 use bridge_reviews::ReviewTtls;
 use bridge_tls::certificates::{CertificateStore, CurrentPair, DirCertificates, Purpose};
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
-use node_api::{AccessConfig, HttpsOffers};
+use node_api::{AccessConfig, HttpsOffers, LogLevel, ZPages};
 
+use crate::KUBERNETES_VERSION;
 use crate::config::KubeletConfiguration;
 use crate::config::gates::FeatureGates;
 use crate::config::understudy::UnderstudyConfiguration;
 use crate::load::Loaded;
+use crate::telemetry::Verbosity;
 use crate::wait::wait;
 use crate::wiring::ServerSettings;
 
@@ -45,13 +47,32 @@ pub fn server(
             debugging: server.enable_debugging_handlers,
             system_logs: server.enable_system_log_handler,
             configz: Arc::new(config.to_json()),
+            zpages: ZPages {
+                statusz: gates
+                    .enabled("ComponentStatusz")
+                    .then(|| KUBERNETES_VERSION.trim_start_matches('v')),
+                ..ZPages::default()
+            },
         },
         split_streams: gates.enabled("PodLogsQuerySplitStreams"),
     }
 }
 
+/// What the HTTPS server tells of the process: the configuration, the flags, and the verbosity, which it also changes.
+pub fn tell_of_process(
+    offers: &mut HttpsOffers,
+    loaded: &Loaded,
+    driver: CgroupDriver,
+    verbosity: Option<&Verbosity>,
+) {
+    offers.configz = configz(&loaded.config, driver);
+    offers.zpages.flagz = loaded.gates.enabled("ComponentFlagz").then(|| Arc::new(loaded.given.clone()));
+    let verbosity = verbosity.filter(|_| loaded.config.server.enable_debug_flags_handler);
+    offers.zpages.debug_flags = verbosity.map(|verbosity| LogLevel::new(verbosity.shared()));
+}
+
 /// The configuration as `/configz` shows it, with the cgroup driver in use, which the runtime may have stated.
-pub fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
+fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
     let mut shown = config.clone();
     driver.as_str().clone_into(&mut shown.cgroups.cgroup_driver);
     Arc::new(shown.to_json())

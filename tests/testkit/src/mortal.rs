@@ -110,11 +110,12 @@ pub fn run_if_asked() -> Option<ExitCode> {
         Ok(Invocation::Run(loaded)) => loaded,
         other => panic!("these arguments run no kubelet: {other:?}"),
     };
-    telemetry::init(&loaded.config.process.logging).expect("a configuration of the tests");
+    let verbosity = telemetry::init(&loaded.config.process.logging).expect("a configuration of the tests");
     let file = OpenOptions::new().create(true).append(true).open(&fate.steps).expect("a file of steps");
     let orders = fate.orders.clone();
     let point = fault_point(Arc::new(file), fate.death);
     let hooks = Hooks {
+        verbosity: Some(verbosity),
         settings: Some(Box::new(move |settings: &mut Settings| {
             settings.fault_point = Some(point);
             // Killed kubelets leave much behind, and the tests do not have minutes to wait until it is removed.

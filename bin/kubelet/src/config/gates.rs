@@ -55,6 +55,8 @@ const ALL_BETA: &str = "AllBeta";
 /// The gates that this program acts on; a test compares them with the sources.
 const EFFECTIVE: &[&str] = &[
     "CSIVolumeHealth",
+    "ComponentFlagz",
+    "ComponentStatusz",
     "ContainerRestartRules",
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",

@@ -50,7 +50,7 @@ section! {
         /// Whether `/debug/pprof/` is offered.
         "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.
-        "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), NotYetByDefault;
+        "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), Used;
         /// The release whose hidden metrics are shown, as `1.35`; the kubelet has none.
         "showHiddenMetricsForVersion" show_hidden_metrics_for_version: String =
             Value(String::new()), AcceptedNoEffectUpstream;

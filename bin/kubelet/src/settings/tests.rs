@@ -1,5 +1,7 @@
 //! Settings that follow from the configuration, the flags and the gates.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::config::FeatureGates;
 
@@ -37,6 +39,7 @@ fn loaded() -> Loaded {
         config: KubeletConfiguration::default(),
         understudy: UnderstudyConfiguration::default(),
         flags: KubeletFlags::default(),
+        given: BTreeMap::new(),
         gates: FeatureGates::default(),
         warnings: Vec::new(),
         skipped_drop_ins: Vec::new(),

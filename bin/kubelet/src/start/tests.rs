@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use bridge_node::host::StartFacts;
 
 use super::*;
@@ -14,6 +16,7 @@ fn member() -> Loaded {
         config: KubeletConfiguration::default(),
         understudy: UnderstudyConfiguration::default(),
         flags,
+        given: BTreeMap::new(),
         gates: FeatureGates::default(),
         warnings: Vec::new(),
         skipped_drop_ins: Vec::new(),

@@ -36,9 +36,9 @@ impl Verbosity {
         self.level.load(Ordering::Relaxed)
     }
 
-    /// Changes the V level of all files, as `/debug/flags/v` does.
-    pub fn set_level(&self, level: u32) {
-        self.level.store(level, Ordering::Relaxed);
+    /// The V level of all files, which `/debug/flags/v` changes.
+    pub fn shared(&self) -> Arc<AtomicU32> {
+        self.level.clone()
     }
 
     /// Whether an event of V level `level` at `metadata`'s place is written.

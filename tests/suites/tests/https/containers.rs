@@ -273,11 +273,45 @@ async fn what_runs_and_what_is_configured_is_shown() {
 }
 
 #[tokio::test]
+async fn the_process_its_flags_and_its_verbosity_are_shown_and_the_verbosity_is_changed() {
+    let (_server, client) = open("http://127.0.0.1:1", true).await;
+    let (status, flags) = client.get("/flagz").await;
+    assert!(
+        status == 200 && flags.starts_with("\nkubelet flagz\nWarning: ") && flags.ends_with("\nv=2\n"),
+        "{flags}"
+    );
+    let json = "Accept: application/json;v=v1beta1;g=config.k8s.io;as=Flagz";
+    let (status, flags) = client.ask("GET", "/flagz", &[json]).await;
+    let told: serde_json::Value = serde_json::from_str(&flags).unwrap();
+    let expected = serde_json::json!({
+        "kind": "Flagz", "apiVersion": "config.k8s.io/v1beta1", "metadata": { "name": "kubelet" }, "flags": { "v": "2" },
+    });
+    assert_eq!((status, told), (200, expected));
+    let (status, text) = client.get("/statusz").await;
+    assert!(
+        status == 200 && text.contains("\nBinary version: 1.36.2\n") && text.contains(" /flagz "),
+        "{text}"
+    );
+    assert_eq!(client.ask("GET", "/statusz", &[json]).await.0, 406, "of another page");
+    // The body follows the last header.
+    let put = async |level: &str| {
+        let length = format!("Content-Length: {}\r\n\r\n{level}", level.len());
+        client.ask("PUT", "/debug/flags/v", &["Connection: close", &length]).await
+    };
+    assert_eq!(put("4").await, (200, "successfully set klog.logging.verbosity to 4\n".to_owned()));
+    assert_eq!(put("high").await, (400, "strconv.ParseUint: parsing \"high\": invalid syntax\n".to_owned()));
+    assert_eq!(client.get("/debug/flags/v").await, (406, "unsupported http method\n".to_owned()));
+}
+
+#[tokio::test]
 async fn debugging_can_be_off() {
     let (_server, client) = open("http://127.0.0.1:1", false).await;
     for path in ["/runningpods/", "/containerLogs/default/web/main", "/exec/default/web/main", "/logs/x"] {
         let answer = client.get(path).await;
         assert_eq!(answer, (405, "Debug endpoints are disabled.\n".to_owned()), "{path}");
+    }
+    for path in ["/flagz", "/statusz", "/debug/flags/v"] {
+        assert_eq!(client.get(path).await.0, 404, "{path}");
     }
     assert_eq!(client.get("/pods").await.0, 200);
 }

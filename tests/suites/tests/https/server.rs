@@ -28,8 +28,8 @@ use messages::runtime::{
 };
 use messages::{PodRef, PodUid};
 use node_api::{
-    Access, AccessConfig, Answers, ApiMetrics, Containers, HttpsOffers, Registries, SharedAnswers,
-    secured_routes,
+    Access, AccessConfig, Answers, ApiMetrics, Containers, HttpsOffers, LogLevel, Registries, SharedAnswers,
+    ZPages, secured_routes,
 };
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -275,9 +275,7 @@ impl Server {
                 .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
             metrics,
         };
-        let configz = serde_json::json!({"kind": "KubeletConfiguration"});
-        let offers =
-            HttpsOffers { debugging: options.debugging, system_logs: false, configz: Arc::new(configz) };
+        let offers = offers(options.debugging);
         let routes = secured_routes(answers, containers, &offers, access);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -289,6 +287,19 @@ impl Server {
     /// A client with this certificate, or with none.
     pub fn client(&self, identity: Option<&Identity>) -> Client {
         Client::new(self.address, &self.authority, identity)
+    }
+}
+
+fn offers(debugging: bool) -> HttpsOffers {
+    HttpsOffers {
+        debugging,
+        configz: Arc::new(serde_json::json!({"kind": "KubeletConfiguration"})),
+        zpages: ZPages {
+            flagz: Some(Arc::new([("v".to_owned(), "2".to_owned())].into())),
+            statusz: Some("1.36.2"),
+            debug_flags: Some(LogLevel::default()),
+        },
+        ..HttpsOffers::default()
     }
 }
 

@@ -90,7 +90,7 @@ impl Machine {
 #[test]
 fn a_node_of_kubeadm_starts_with_its_files_and_flags_unchanged() {
     let machine = Machine::new(EXTRA);
-    let Loaded { config, flags, gates: _, understudy: _, warnings, skipped_drop_ins } = machine.load();
+    let Loaded { config, flags, warnings, skipped_drop_ins, .. } = machine.load();
     assert_eq!(flags.kubeconfig, machine.at("/etc/kubernetes/kubelet.conf"));
     assert_eq!((flags.hostname_override.as_str(), flags.node_ip.as_str()), ("worker-1", "192.0.2.10"));
     let taints: Vec<String> = config
