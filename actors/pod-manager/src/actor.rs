@@ -167,8 +167,8 @@ impl PodManager {
     fn mirror(&mut self, ctx: &mut Ctx<Self>) {
         let Some(api) = self.deps.api.clone() else { return };
         let all = self.has_decided_all();
-        let known = &self.known;
-        for step in self.mirrors.steps(self.told.statics(), all, |name| known.has_name(name)) {
+        let ending = self.known.names_of_statics();
+        for step in self.mirrors.steps(self.told.statics(), all, |name| ending.contains(name)) {
             let work = execute::mirror(api.clone(), self.deps.config.node.name.clone(), step.clone());
             ctx.effect("mirror", Some(step.uid()), work, move |actor, outcome, ctx| {
                 actor.mirrored(&step, outcome, ctx)

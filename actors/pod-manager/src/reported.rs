@@ -102,11 +102,10 @@ impl ReportedFacts {
         self.sources.get(uid) == Some(&Source::Api)
     }
 
-    /// Whether a static pod of this full name still holds something on the node, by its worker's report.
-    pub fn has_name(&self, full_name: &str) -> bool {
-        self.reports.iter().any(|(uid, report)| {
-            !report.released && !self.is_of_api(uid) && report.pod.full_name() == full_name
-        })
+    /// The full names of the static pods that still hold something on the node, by their workers' reports.
+    pub fn names_of_statics(&self) -> BTreeSet<String> {
+        let held = self.reports.iter().filter(|(uid, report)| !report.released && !self.is_of_api(uid));
+        held.map(|(_, report)| report.pod.full_name()).collect()
     }
 
     /// The pod has a worker or something in the runtime: some kubelet of this node has admitted it. What its status

@@ -46,6 +46,6 @@ pub use attachments::Attachments;
 pub use backends::{Backends, Csi};
 pub use devices::Devices;
 pub use metrics::VolumeMetrics;
-pub use objects::Objects;
+pub use objects::{Objects, Showing};
 pub use orphans::SweepPolicy;
 pub use selinux::Selinux;

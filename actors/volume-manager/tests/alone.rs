@@ -25,7 +25,8 @@ use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, Vol
 use stage::{Neighbour, Stage, alone, ask, desired, desired_of, desired_so_far, driver_on, pod};
 use supervision::{AskError, Supervised};
 use volume_manager::{
-    Backends, Csi, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, VolumeSettings,
+    Backends, Csi, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
+    VolumeSettings,
 };
 
 #[path = "alone/figures.rs"]
@@ -85,6 +86,7 @@ impl Neighbours {
                 clock: fakes.clock.clone(),
                 compute: fakes.compute.clone(),
                 objects: Objects {
+                    showing: Showing::default(),
                     secrets: self.secrets.asked(),
                     config_maps: self.config_maps.asked(),
                     tokens: self.tokens.asked(),

@@ -18,3 +18,4 @@ pub use keys::{Keys, Turn};
 pub use lasting::{lasting, told_by};
 pub use offload::{LANE_THREADS_MAX, Lane, NotRun, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};
+pub use shares::{SharedPlace, SharedPlaces};

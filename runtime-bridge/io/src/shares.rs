@@ -13,16 +13,17 @@ struct State {
     waiting: FairQueue<Arc<str>, oneshot::Sender<SharedPlace>>,
 }
 
-/// A number of places. Clones share them.
+/// A number of places. Clones share them. Of tenants that wait the one with the fewest goes first, equals take turns, and none has
+/// more than half.
 #[derive(Clone, Debug)]
-pub(super) struct SharedPlaces {
+pub struct SharedPlaces {
     of_one: usize,
     state: Arc<Mutex<State>>,
 }
 
 /// A place, given back on drop.
 #[derive(Debug)]
-pub(super) struct SharedPlace {
+pub struct SharedPlace {
     places: SharedPlaces,
     tenant: Arc<str>,
 }
@@ -57,13 +58,14 @@ impl Drop for Waiting<'_> {
 }
 
 impl SharedPlaces {
-    pub(super) fn new(count: usize) -> Self {
+    /// So many free places.
+    pub fn new(count: usize) -> Self {
         let state = State { free: count, held: BTreeMap::new(), waiting: FairQueue::default() };
         Self { of_one: count.div_ceil(2).max(1), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Waits for a place; `None` if there will be none. Work without a tenant may have all places.
-    pub(super) async fn place(&self, tenant: &str) -> Option<SharedPlace> {
+    pub async fn place(&self, tenant: &str) -> Option<SharedPlace> {
         let tenant: Arc<str> = Arc::from(tenant);
         let (given, place) = oneshot::channel();
         let ticket = self.locked().waiting.push(&tenant, given);

@@ -37,50 +37,58 @@ fn yields(pod: &Pod, other: &Pod) -> bool {
 /// The amounts that have still to become free, by resource.
 type Missing = BTreeMap<String, i64>;
 
+/// A pod that may be ended, with what each comparison needs: to find that out is work for each of its containers.
+struct Candidate {
+    index: usize,
+    class: QosClass,
+    requests: BTreeMap<String, i64>,
+}
+
 /// The indices of the pods that end for `pod`; as an error, the amounts that would be missing even without
 /// all pods that may be ended.
 pub(super) fn victims(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<Vec<usize>, String> {
     let missing: Missing = lacks.iter().map(|lack| (lack.resource.clone(), lack.missing())).collect();
-    let of_class = |class: QosClass| -> Vec<usize> {
-        let fits = |index: &usize| yields(pod, others[*index]) && QosClass::of(others[*index]) == class;
-        (0..others.len()).filter(fits).collect()
+    let candidate = |(index, other): (usize, &&Pod)| {
+        yields(pod, other).then(|| Candidate { index, class: QosClass::of(other), requests: requests(other) })
     };
+    let all: Vec<Candidate> = others.iter().enumerate().filter_map(candidate).collect();
+    let of_class =
+        |class: QosClass| -> Vec<&Candidate> { all.iter().filter(|one| one.class == class).collect() };
     let [guaranteed, burstable, best_effort] =
         [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(of_class);
-    let without = |missing: &Missing, groups: &[&[usize]]| {
-        less(missing, groups.iter().copied().flatten().map(|i| others[*i]))
+    let without = |missing: &Missing, groups: &[&[&Candidate]]| {
+        less(missing, groups.iter().copied().flatten().copied())
     };
     let never = without(&missing, &[&best_effort, &burstable, &guaranteed]);
     if !never.is_empty() {
         return Err(format!("no set of running pods found to reclaim resources: {}", shown(&never)));
     }
-    let guaranteed = fewest(&guaranteed, others, without(&missing, &[&best_effort, &burstable]));
-    let burstable = fewest(&burstable, others, without(&missing, &[&best_effort, &guaranteed]));
-    let best_effort = fewest(&best_effort, others, without(&missing, &[&burstable, &guaranteed]));
-    Ok([best_effort, burstable, guaranteed].concat())
+    let guaranteed = fewest(&guaranteed, without(&missing, &[&best_effort, &burstable]));
+    let burstable = fewest(&burstable, without(&missing, &[&best_effort, &guaranteed]));
+    let best_effort = fewest(&best_effort, without(&missing, &[&burstable, &guaranteed]));
+    Ok([best_effort, burstable, guaranteed].concat().into_iter().map(|one| one.index).collect())
 }
 
 /// Chooses the pod that frees most of the missing amounts, until none is missing. There is always one: the
 /// candidates together free enough.
-fn fewest(candidates: &[usize], others: &[&Pod], mut missing: Missing) -> Vec<usize> {
+fn fewest<'a>(candidates: &[&'a Candidate], mut missing: Missing) -> Vec<&'a Candidate> {
     let (mut left, mut chosen) = (candidates.to_vec(), Vec::new());
     while !missing.is_empty() && !left.is_empty() {
         // Among equals the last one, which is the youngest.
         let best = (0..left.len()).rev().min_by(|one, other| {
-            let (one, other) = (others[left[*one]], others[left[*other]]);
+            let (one, other) = (&left[*one].requests, &left[*other].requests);
             distance(&missing, one).total_cmp(&distance(&missing, other)).then_with(|| by_request(one, other))
         });
-        let index = left.remove(best.expect("there is one left"));
-        missing = less(&missing, std::iter::once(others[index]));
-        chosen.push(index);
+        let victim = left.remove(best.expect("there is one left"));
+        missing = less(&missing, std::iter::once(victim));
+        chosen.push(victim);
     }
     chosen
 }
 
 /// How far the pod's end is from freeing all missing amounts: the sum of the squares of the fractions that
 /// would remain.
-fn distance(missing: &Missing, pod: &Pod) -> f64 {
-    let freed = requests(pod);
+fn distance(missing: &Missing, freed: &BTreeMap<String, i64>) -> f64 {
     missing
         .iter()
         .map(|(name, amount)| {
@@ -90,19 +98,18 @@ fn distance(missing: &Missing, pod: &Pod) -> f64 {
         .sum()
 }
 
-fn by_request(one: &Pod, other: &Pod) -> Ordering {
-    let (one, other) = (requests(one), requests(other));
+fn by_request(one: &BTreeMap<String, i64>, other: &BTreeMap<String, i64>) -> Ordering {
     let of = |requests: &BTreeMap<String, i64>, name: &str| requests.get(name).copied().unwrap_or_default();
-    let compare = |name: &str| of(&one, name).cmp(&of(&other, name));
+    let compare = |name: &str| of(one, name).cmp(&of(other, name));
     compare("memory").then_with(|| compare("cpu"))
 }
 
-fn less<'a>(missing: &Missing, pods: impl Iterator<Item = &'a Pod>) -> Missing {
+fn less<'a>(missing: &Missing, victims: impl Iterator<Item = &'a Candidate>) -> Missing {
     let mut missing = missing.clone();
-    for pod in pods {
-        for (name, freed) in requests(pod) {
-            if let Some(amount) = missing.get_mut(&name) {
-                *amount = amount.saturating_sub(freed);
+    for victim in victims {
+        for (name, freed) in &victim.requests {
+            if let Some(amount) = missing.get_mut(name) {
+                *amount = amount.saturating_sub(*freed);
             }
         }
     }

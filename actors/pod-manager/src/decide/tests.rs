@@ -254,7 +254,7 @@ fn a_pod_of_the_api_server_keeps_no_static_pod_of_its_name_out() {
             let both = [old.clone(), fixed.clone()];
             let outcome = decisions.decide(if ends { &both[1..] } else { &both }, true, &mut known, &node());
             assert!(shown(&outcome).contains(&"fixed".to_owned()), "{ends} {is_told_by_runtime}");
-            assert!(!known.has_name("web_ns"), "no mirror waits for its end");
+            assert!(!known.names_of_statics().contains("web_ns"), "no mirror waits for its end");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{execute, plan};
 
 /// The delays after failures: as those of mounts, but never longer than a round.
 const AGAIN: Backoff = Backoff::doubling(Duration::from_millis(500), REFRESH);
-/// So far apart the refreshes of a round begin, and all of them in half a round: the files of a pod's volumes are in memory while they
+/// So far apart the refreshes of a round begin, or nearer if that is more than half a round: the files of a pod's volumes are in memory while they
 /// are compared, and all pods' at once would be much.
 const APART: Duration = Duration::from_millis(100);
 
@@ -34,12 +34,15 @@ impl VolumeManager {
         }
     }
 
-    /// Whether the content of the pod's volumes may change.
+    /// Whether the content of the pod's volumes may change. A pod that has ended, is refused or has not begun shows none.
     fn may_change(&self, uid: &PodUid) -> bool {
         self.desired.get(uid).is_some_and(|desired| {
-            plan::shows_objects(&desired.pod)
-                || self.with_claims(uid, &desired.pod)
-                || self.may_grow(uid, &desired.pod)
+            let is_shown =
+                self.mounted.contains_key(uid) || (desired.rejected.is_none() && plan::runs(&desired.pod));
+            is_shown
+                && (plan::shows_objects(&desired.pod)
+                    || self.with_claims(uid, &desired.pod)
+                    || self.may_grow(uid, &desired.pod))
         })
     }
 
@@ -100,12 +103,13 @@ impl VolumeManager {
         let may_change = |uid: &&PodUid| blame::step(uid, || self.may_change(uid)).unwrap_or(false);
         let uids: Vec<PodUid> = self.desired.uids().filter(may_change).cloned().collect();
         let mut wait = Duration::ZERO;
+        let apart = APART.min(REFRESH / 2 / u32::try_from(uids.len()).unwrap_or(u32::MAX).max(1));
         for uid in uids {
             // What has failed is tried again sooner.
             if !self.refresh_delays.contains_key(&uid) {
                 ctx.set_timer(Timer::Again(uid), wait);
             }
-            wait = (wait + APART).min(REFRESH / 2);
+            wait += apart;
         }
     }
 }

@@ -8,7 +8,7 @@ use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use prometheus::IntCounterVec;
 use supervision::{Seated, Supervised};
-use volume_manager::{Backends, Csi, Objects, VolumeManager, VolumeManagerDeps, VolumeMetrics};
+use volume_manager::{Backends, Csi, Objects, Showing, VolumeManager, VolumeManagerDeps, VolumeMetrics};
 
 use super::Wiring;
 
@@ -31,6 +31,7 @@ pub(super) fn wire(
             clock: bridge.clock.clone(),
             compute: bridge.compute.clone(),
             objects: Objects {
+                showing: Showing::default(),
                 secrets: actors.objects.asked(),
                 config_maps: actors.objects.asked(),
                 tokens: actors.objects.asked(),

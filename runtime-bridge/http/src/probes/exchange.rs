@@ -19,6 +19,9 @@ use super::target::Target;
 use super::{BODY_BYTES_MAX, Scheme, words};
 use bridge_net::names;
 
+/// The most bytes that a server may send over HTTP/2 before they are taken.
+const WINDOW_BYTES: u32 = 64 * 1024;
+
 /// A response with its body still on the way, and the connection that brings it.
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
@@ -140,6 +143,8 @@ where
 {
     let failed = |error: hyper::Error| request_failed(&error, between);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(failed)?;

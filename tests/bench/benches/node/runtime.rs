@@ -13,9 +13,6 @@ use crate::error::BenchError;
 use crate::pods::{GRACE_S, LABEL};
 use crate::settings::Settings;
 
-/// Longest time for one call; a burst makes them queue in the runtime.
-const CALL_WITHIN: Duration = Duration::from_secs(90);
-
 /// A container of the benchmark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
@@ -37,7 +34,8 @@ pub struct Observer {
 impl Observer {
     /// Connects with the first call.
     pub fn new(settings: &Settings) -> Result<Self, BenchError> {
-        let deadlines = Deadlines::new(CALL_WITHIN);
+        // Calls of a burst queue in the runtime.
+        let deadlines = Deadlines::new(settings.burst_within() / 2);
         let endpoints = Endpoints { deadlines, ..Endpoints::new(settings.socket.display().to_string()) };
         Ok(Self { client: CriClient::new(&Io::current(), &endpoints)? })
     }

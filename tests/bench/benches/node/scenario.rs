@@ -22,7 +22,6 @@ const POLL: Duration = Duration::from_millis(3);
 /// Period of looks at a full node: looking costs the kubelet and the runtime CPU, too.
 const POLL_MANY: Duration = Duration::from_millis(20);
 const POD_WITHIN: Duration = Duration::from_secs(45);
-const BURST_WITHIN: Duration = Duration::from_secs(180);
 const STARTS: usize = 5;
 const EXITS: usize = 5;
 
@@ -301,10 +300,12 @@ impl Scenario<'_> {
         let (cpu, runtime, wall) = (self.kubelet.cpu(), self.runtime_cpu(), wall_ns());
         let begun = self.kubelet.add(names)?;
         // `/pods` is not asked before the last container runs: a hundred answers would cost more than the burst.
-        self.observer.until_running(names.len(), POLL_MANY, BURST_WITHIN).await?;
+        self.observer.until_running(names.len(), POLL_MANY, self.settings.burst_within()).await?;
         let mut ready_s = None;
         if self.shows_ready {
-            ready_s = Some(seconds(self.kubelet.until_ready(names, begun, POLL_MANY, BURST_WITHIN).await?));
+            ready_s = Some(seconds(
+                self.kubelet.until_ready(names, begun, POLL_MANY, self.settings.burst_within()).await?,
+            ));
         }
         let (kubelet_cpu, runtime_cpu) = (self.kubelet.cpu().since(cpu), self.runtime_cpu().since(runtime));
         let memory = self.kubelet.memory();
@@ -350,12 +351,13 @@ impl Scenario<'_> {
         let healthy = self.kubelet.until_healthy(begun).await?;
         let (mut ready_s, mut new_ready_s) = (None, None);
         if self.shows_ready {
-            let ready = self.kubelet.until_ready(names, begun, POLL_MANY, BURST_WITHIN).await?;
+            let ready =
+                self.kubelet.until_ready(names, begun, POLL_MANY, self.settings.burst_within()).await?;
             ready_s = Some(seconds(ready));
             let ready = self.kubelet.until_ready(&new, begun, POLL_MANY, POD_WITHIN).await?;
             new_ready_s = Some(seconds(ready));
         }
-        self.observer.until_running(names.len() + 1, POLL_MANY, BURST_WITHIN).await?;
+        self.observer.until_running(names.len() + 1, POLL_MANY, self.settings.burst_within()).await?;
         let kubelet_cpu = self.kubelet.cpu();
         let new_container = self.container_of(new_name).await?;
         // A kubelet that replaces pods it does not recognise has done so by then.
@@ -385,7 +387,7 @@ impl Scenario<'_> {
                 None,
                 begun,
                 POLL_MANY,
-                BURST_WITHIN,
+                self.settings.burst_within(),
                 self.manners.gone_within.max(Duration::from_secs(1)),
             )
             .await?;

@@ -85,4 +85,9 @@ impl Settings {
             json: needed("BENCH_JSON")?.into(),
         })
     }
+
+    /// The longest time for the start or the end of a burst: three minutes for each hundred pods.
+    pub fn burst_within(&self) -> Duration {
+        Duration::from_secs(180 * u64::try_from(self.pods.div_ceil(100)).unwrap_or(1).max(1))
+    }
 }

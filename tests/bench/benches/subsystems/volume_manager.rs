@@ -14,7 +14,8 @@ use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 use volume_manager::{
-    Backends, Csi, Objects, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics, VolumeSettings,
+    Backends, Csi, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
+    VolumeSettings,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -75,6 +76,7 @@ impl Subject for Alone {
                 clock: stage.clock.clone(),
                 compute: stage.compute.clone(),
                 objects: Objects {
+                    showing: Showing::default(),
                     secrets: AskPort::answering("ObjectCache", |_| None),
                     config_maps: AskPort::answering("ObjectCache", |_| None),
                     tokens: AskPort::answering("ObjectCache", |_| None),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bridge_io::SharedPlace;
 use bridge_io::compute::computed;
 use bridge_node::mounts::Projection;
 use futures::FutureExt;
@@ -26,7 +27,8 @@ fn unanswered(error: &AskError) -> ObjectError {
     ObjectError { not_found: false, message: format!("ObjectCache: {error}") }
 }
 
-/// The files of a volume, with the group that they belong to and the mount points within the volume.
+/// The files of a volume, with the group that they belong to and the mount points within the volume, and the place that they have in
+/// memory, which is given back when they have been written.
 ///
 /// # Errors
 /// The errors in upstream's text, for people.
@@ -34,9 +36,11 @@ pub(super) async fn projection(
     backends: &Backends,
     volume: ObjectVolume,
     &Wanted { name, pod, room_for_files, .. }: &Wanted<'_>,
-) -> Result<Projection, String> {
+) -> Result<(Projection, Option<SharedPlace>), String> {
     let objects = &backends.objects;
     let fetched = few_at_once(volume.sources.iter().map(|source| fetch(objects, source, pod).boxed())).await;
+    // What was fetched belongs to ObjectCache: it is copied from here on.
+    let place = objects.showing.0.place(pod.metadata.namespace.as_deref().unwrap_or_default()).await;
     let (name, of_pod, node) = (name.to_owned(), pod.clone(), objects.node.clone());
     // The volumes of objects of a pod are made ready one after another.
     let room = room_for_files.load(Ordering::Relaxed);
@@ -48,7 +52,7 @@ pub(super) async fn projection(
     });
     let (projection, left) = made.await.map_err(|error| error.to_string()).flatten()?;
     room_for_files.store(left, Ordering::Relaxed);
-    Ok(projection)
+    Ok((projection, place))
 }
 
 /// What a source needs.

@@ -129,7 +129,8 @@ impl ObjectKind {
         shows_files: bool,
     ) -> Result<(), SetUpError> {
         let Some(objects) = self.volume(wanted.source) else { return Ok(()) };
-        let projection = fetch::projection(backends, objects, wanted).await.map_err(SetUpError::Refused)?;
+        let fetched = fetch::projection(backends, objects, wanted).await.map_err(SetUpError::Refused)?;
+        let (projection, _place) = fetched;
         let mounts = backends.mounts.as_ref();
         let in_place = shows_files && !plan.steps.iter().any(|step| matches!(step, Step::MountTmpfs { .. }));
         if !in_place {
