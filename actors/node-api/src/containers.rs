@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use bridge_cri::wire::{
     AttachRequest, ContainerStatusRequest, ExecRequest, ExecSyncRequest, PortForwardRequest,
 };
-use bridge_cri::{CriError, CriErrorKind, ExecSync, RuntimeReads, Streaming};
+use bridge_cri::{Checkpointing, CriError, CriErrorKind, ExecSync, RuntimeReads, Streaming};
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_node::host::LogFile;
@@ -55,6 +55,8 @@ pub struct Containers {
     pub runtime: Arc<dyn RuntimeReads>,
     /// Runs commands in containers and waits for their end.
     pub exec: Arc<dyn ExecSync>,
+    /// Writes containers to files.
+    pub checkpointing: Arc<dyn Checkpointing>,
     /// Asks the runtime for the URLs of streams.
     pub streaming: Arc<dyn Streaming>,
     /// Joins callers' connections to streams of the runtime.
@@ -70,15 +72,16 @@ pub struct Containers {
 /// The parts of a path: namespace, pod, then perhaps a UID, then the container.
 pub type Parts = Path<Vec<String>>;
 
-struct Named {
-    namespace: String,
-    pod: String,
+/// What a path names.
+pub(crate) struct Named {
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
     uid: Option<String>,
-    container: String,
+    pub(crate) container: String,
 }
 
 impl Named {
-    fn of(parts: Vec<String>) -> Self {
+    pub(crate) fn of(parts: Vec<String>) -> Self {
         let mut parts = parts.into_iter();
         let mut next = || parts.next().unwrap_or_default();
         let (namespace, pod, third, fourth) = (next(), next(), next(), next());
@@ -89,12 +92,12 @@ impl Named {
     }
 
     /// The pod's name as upstream spells it in errors.
-    fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}_{}", self.pod, self.namespace)
     }
 }
 
-fn plain(status: StatusCode, text: impl Display) -> Response {
+pub(crate) fn plain(status: StatusCode, text: impl Display) -> Response {
     (status, text.to_string()).into_response()
 }
 
@@ -135,7 +138,7 @@ fn audit(what: &str, caller: &Caller, connection: &Connection, named: &Named, co
 }
 
 impl Containers {
-    async fn pod(&self, named: &Named) -> Result<Option<Arc<DesiredPod>>, Response> {
+    pub(crate) async fn pod(&self, named: &Named) -> Result<Option<Arc<DesiredPod>>, Response> {
         let desired = self.pods.ask(GetPods, ASK_DEADLINE).await;
         let desired = desired.map_err(|error| unavailable(messages::pod_manager::RECEIVER, &error))?;
         let is = |pod: &&Arc<DesiredPod>| {
@@ -172,7 +175,7 @@ impl Containers {
         Ok(found.as_ref() == Some(own))
     }
 
-    async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
+    pub(crate) async fn held(&self, pod: &DesiredPod) -> Result<Option<Arc<RuntimePod>>, Response> {
         let asked = GetRuntimePod { uid: pod.pod_ref.uid.clone() };
         let held = self.runtime_pod.ask(asked, ASK_DEADLINE).await;
         held.map_err(|error| unavailable(messages::pleg::RECEIVER, &error))
@@ -319,7 +322,7 @@ fn may_go_on(headers: &HeaderMap) -> Result<(), Response> {
     refusal(headers).map_or(Ok(()), Err)
 }
 
-fn either(answer: Result<Response, Response>) -> Response {
+pub(crate) fn either(answer: Result<Response, Response>) -> Response {
     answer.unwrap_or_else(|refusal| refusal)
 }
 

@@ -9,6 +9,7 @@
 
 mod access;
 mod actor;
+mod checkpoint;
 mod containers;
 mod health;
 mod logs;
@@ -18,6 +19,7 @@ mod routes;
 mod secured;
 mod shared;
 mod streaming;
+mod system_logs;
 mod usage;
 mod zpages;
 

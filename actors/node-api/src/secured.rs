@@ -1,5 +1,6 @@
 //! The routes of the HTTPS port, each behind authorisation (section 24 of docs/behaviours.md).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,15 +9,18 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use bridge_node::host::SystemLogs;
 use jiff::Timestamp;
 use messages::pleg::GetRuntimePods;
 use serde_json::Value;
 
 use crate::access::{Access, guard};
+use crate::checkpoint::checkpoint;
 use crate::containers::{self, Containers};
 use crate::metrics::{Server, counted};
 use crate::pods::running_list;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
+use crate::system_logs::system_logs;
 use crate::zpages::{ZPages, pages};
 
 /// Which routes the HTTPS port offers.
@@ -24,8 +28,10 @@ use crate::zpages::{ZPages, pages};
 pub struct HttpsOffers {
     /// `enableDebuggingHandlers`: logs, exec, attach, port-forward and the list of running pods.
     pub debugging: bool,
-    /// `enableSystemLogHandler`: the machine's logs, which are not offered yet.
-    pub system_logs: bool,
+    /// `enableSystemLogHandler`: the directory of the machine's logs; `None` where they are not offered.
+    pub system_logs: Option<PathBuf>,
+    /// The directory of checkpoints of containers; `None` where they are not offered.
+    pub checkpoints: Option<PathBuf>,
     /// The configuration, as `/configz` shows it.
     pub configz: Arc<Value>,
     /// The pages about the process.
@@ -55,7 +61,20 @@ pub fn secured_routes(
 
 fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
     let configz = offers.configz.clone();
-    let routes = Router::new()
+    let system_logs = match offers.system_logs.clone() {
+        Some(root) => system_logs(SystemLogs::new(containers.io.clone(), root), containers.io.clone()),
+        None => {
+            let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n") });
+            Router::new().route("/logs/", off()).route("/logs/{*path}", off())
+        }
+    };
+    let routes = match offers.checkpoints.as_deref() {
+        Some(directory) => {
+            Router::new().route("/checkpoint/{namespace}/{pod}/{container}", checkpoint(directory.into()))
+        }
+        None => Router::new(),
+    };
+    routes
         .route("/runningpods", get(running_pods))
         .route("/runningpods/", get(running_pods))
         .route("/containerLogs/{namespace}/{pod}/{container}", get(containers::logs))
@@ -77,12 +96,8 @@ fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
         .route(
             "/configz",
             get(move || async move { json(&serde_json::json!({ "kubeletconfig": *configz })) }),
-        );
-    if offers.system_logs {
-        return routes;
-    }
-    let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n") });
-    routes.route("/logs/", off()).route("/logs/{*path}", off())
+        )
+        .merge(system_logs)
 }
 
 /// The debugging routes while `enableDebuggingHandlers` is off: 405 (row 21.15).

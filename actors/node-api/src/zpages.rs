@@ -28,8 +28,9 @@ const NOT_ACCEPTABLE: &str =
 /// The most bytes of a request for another level.
 const LEVEL_BYTES_MAX: usize = 1024;
 /// What is at the top of this server's paths, but for the pages that can be off.
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 16] = [
     "/attach",
+    "/checkpoint",
     "/configz",
     "/containerLogs",
     "/debug",

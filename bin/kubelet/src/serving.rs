@@ -21,6 +21,9 @@ use crate::telemetry::Verbosity;
 use crate::wait::wait;
 use crate::wiring::ServerSettings;
 
+/// The directory of the machine's logs.
+const SYSTEM_LOGS: &str = "/var/log";
+
 /// The HTTPS server's authentication, authorisation and handlers.
 pub fn server(
     config: &KubeletConfiguration,
@@ -45,7 +48,8 @@ pub fn server(
         },
         offers: HttpsOffers {
             debugging: server.enable_debugging_handlers,
-            system_logs: server.enable_system_log_handler,
+            system_logs: server.enable_system_log_handler.then(|| PathBuf::from(SYSTEM_LOGS)),
+            checkpoints: None,
             configz: Arc::new(config.to_json()),
             zpages: ZPages {
                 statusz: gates
@@ -66,6 +70,8 @@ pub fn tell_of_process(
     verbosity: Option<&Verbosity>,
 ) {
     offers.configz = configz(&loaded.config, driver);
+    let checkpoints = Path::new(&loaded.flags.root_dir).join("checkpoints");
+    offers.checkpoints = loaded.gates.enabled("ContainerCheckpoint").then_some(checkpoints);
     offers.zpages.flagz = loaded.gates.enabled("ComponentFlagz").then(|| Arc::new(loaded.given.clone()));
     let verbosity = verbosity.filter(|_| loaded.config.server.enable_debug_flags_handler);
     offers.zpages.debug_flags = verbosity.map(|verbosity| LogLevel::new(verbosity.shared()));

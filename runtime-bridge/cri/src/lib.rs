@@ -72,8 +72,8 @@ pub use listing::{Listed, Whose, list};
 pub use metrics::CriMetrics;
 pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
 pub use ports::{
-    ExecSync, ImageReads, Images, LogReopen, PodLifecycle, PodRemoval, RuntimeConfiguration, RuntimeReads,
-    Stats, Streaming,
+    Checkpointing, ExecSync, ImageReads, Images, LogReopen, PodLifecycle, PodRemoval, RuntimeConfiguration,
+    RuntimeReads, Stats, Streaming,
 };
 pub use rpc::Rpc;
 pub use runtime::{ContainerEvents, Reply, Runtime};

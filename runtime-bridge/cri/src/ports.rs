@@ -140,6 +140,15 @@ ports! {
         fn port_forward(request: PortForwardRequest) -> Reply<PortForwardResponse>;
     }
 
+    /// Images of what runs in containers, written to files; for NodeApi.
+    ///
+    /// # Errors
+    /// The runtime's answer; `Unimplemented` where it cannot checkpoint.
+    Checkpointing {
+        /// `CheckpointContainer`; see [`Operations::checkpoint_container`].
+        fn checkpoint_container(pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()>;
+    }
+
     /// The list of images; for NodeStatus, and as a part of [`Images`].
     ///
     /// # Errors

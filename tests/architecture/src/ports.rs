@@ -18,7 +18,16 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/log-manager/", &["Clock", "ContainerLogs", "LogReopen"]),
     (
         "actors/node-api/",
-        &["Clock", "ExecSync", "Listeners", "Reviews", "RuntimeReads", "StreamProxy", "Streaming"],
+        &[
+            "Checkpointing",
+            "Clock",
+            "ExecSync",
+            "Listeners",
+            "Reviews",
+            "RuntimeReads",
+            "StreamProxy",
+            "Streaming",
+        ],
     ),
     (
         "actors/node-status/",

@@ -57,6 +57,7 @@ const EFFECTIVE: &[&str] = &[
     "CSIVolumeHealth",
     "ComponentFlagz",
     "ComponentStatusz",
+    "ContainerCheckpoint",
     "ContainerRestartRules",
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",

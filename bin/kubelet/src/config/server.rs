@@ -44,7 +44,7 @@ section! {
         "streamingConnectionIdleTimeout" streaming_connection_idle_timeout: GoDuration =
             Value(GoDuration::from_mins(240)), AcceptedNoEffectUpstream;
         /// Whether `/logs/` is offered.
-        "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), NotYetByDefault;
+        "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), Used;
         /// Whether `/logs/` answers queries for the logs of system services.
         "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), NotYet;
         /// Whether `/debug/pprof/` is offered.

@@ -59,6 +59,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         runtime_pod: actors.pleg.asked(),
         runtime: wiring.operations.clone(),
         exec: wiring.operations.clone(),
+        checkpointing: wiring.operations.clone(),
         streaming: wiring.operations.clone(),
         proxy: bridge.proxy.clone(),
         io: bridge.server.for_owner(NodeApi::NAME),

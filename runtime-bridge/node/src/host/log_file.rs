@@ -38,14 +38,14 @@ pub struct LogWatch {
     changes: Option<(AsyncFd<OwnedFd>, SemaphorePermit<'static>)>,
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     io: &Io,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     io.blocking(work).await.unwrap_or_else(|not_run| Err(io::Error::other(not_run)))
 }
 
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     // Opening a named pipe must not wait for its writer.
@@ -79,6 +79,11 @@ fn tail_start(file: &File, lines: u64) -> io::Result<u64> {
 }
 
 impl LogFile {
+    /// A file that is open; `path` is where it was found.
+    pub(super) fn of(io: &Io, path: PathBuf, file: File) -> Self {
+        Self { io: io.clone(), path, file: Arc::new(file) }
+    }
+
     /// Opens the file at a path, following links.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ mod pull_records;
 pub(crate) mod remove_tree;
 mod selinux;
 mod static_files;
+mod system_logs;
 
 #[cfg(any(test, feature = "fake"))]
 pub use addresses::FakeHostAddresses;
@@ -60,3 +61,4 @@ pub use static_files::{
     DiskStaticFiles, FilesChanged, MANIFEST_BYTES_MAX, MANIFESTS_BYTES_MAX, MANIFESTS_MAX, ManifestFile,
     ReadError, StaticFiles, StaticFilesError,
 };
+pub use system_logs::{SystemLog, SystemLogFile, SystemLogs};

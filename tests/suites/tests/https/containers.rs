@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -301,6 +302,70 @@ async fn the_process_its_flags_and_its_verbosity_are_shown_and_the_verbosity_is_
     assert_eq!(put("4").await, (200, "successfully set klog.logging.verbosity to 4\n".to_owned()));
     assert_eq!(put("high").await, (400, "strconv.ParseUint: parsing \"high\": invalid syntax\n".to_owned()));
     assert_eq!(client.get("/debug/flags/v").await, (406, "unsupported http method\n".to_owned()));
+}
+
+#[tokio::test]
+async fn a_container_is_written_to_a_file() {
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let server = async |checkpointed| {
+        Server::start(Options { always_allow: true, checkpointed, ..Options::default() }).await
+    };
+    let able = server(Some(notes.clone())).await;
+    let ask = async |server: &Server, path: &str| {
+        server.client(Some(&server.admin)).ask("POST", &format!("/checkpoint/default/{path}"), &[]).await
+    };
+    let (status, body) = ask(&able, "web/main?timeout=7").await;
+    let made = notes.lock().unwrap().pop().expect("it is asked for");
+    assert_eq!((status, body), (200, format!("{{\"items\":[\"{}\"]}}", made.location)));
+    assert!(made.location.starts_with("/checkpoints/checkpoint-web_default-main-"), "{made:?}");
+    assert_eq!(made.timeout, 7);
+    for (path, answer) in [
+        ("no/main", (404, "pod does not exist")),
+        ("web/no", (404, "container no does not exist")),
+        ("web/main?timeout=soon", (404, "cannot parse value of timeout parameter")),
+        (
+            "web/main?timeout=-1",
+            (
+                500,
+                "checkpointing of default/web/main failed (CheckpointContainer requires the timeout value to be > 0)",
+            ),
+        ),
+    ] {
+        assert_eq!(ask(&able, path).await, (answer.0, answer.1.to_owned()), "{path}");
+    }
+    let (status, body) = ask(&server(None).await, "web/main").await;
+    assert!(status == 500 && body.starts_with("checkpointing of default/web/main failed ("), "{body}");
+}
+
+#[tokio::test]
+async fn the_machines_logs_are_shown_as_files_and_nothing_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("log");
+    std::fs::create_dir_all(logs.join("pods")).unwrap();
+    std::fs::write(logs.join("pods/a.log"), "one\ntwo\nthree\n").unwrap();
+    std::fs::write(logs.join("long"), vec![b'x'; 100_000]).unwrap();
+    std::fs::write(dir.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../secret", logs.join("out")).unwrap();
+    let options = Options { always_allow: true, system_logs: Some(logs), ..Options::default() };
+    let server = Server::start(options).await;
+    let client = server.client(Some(&server.admin));
+    let (status, page) = client.get("/logs/").await;
+    assert!(status == 200 && page.contains("<a href=\"pods/\">pods/</a>\n"), "{page}");
+    assert_eq!(client.get("/logs/pods/a.log").await, (200, "one\ntwo\nthree\n".to_owned()));
+    assert_eq!(client.get("/logs/long").await.1.len(), 100_000);
+    let part = |range: &str| format!("Range: bytes={range}");
+    assert_eq!(client.ask("GET", "/logs/pods/a.log", &[&part("4-6")]).await, (206, "two".to_owned()));
+    assert_eq!(client.ask("GET", "/logs/pods/a.log", &[&part("99-")]).await.0, 416);
+    for (path, status) in [
+        ("/logs/pods", 301),
+        ("/logs/pods/a.log/", 301),
+        ("/logs/out", 404),
+        ("/logs/../secret", 400),
+        ("/logs/nothing", 404),
+    ] {
+        assert_eq!(client.get(path).await.0, status, "{path}");
+    }
+    assert_eq!(client.ask("POST", "/logs/", &[]).await.0, 405);
 }
 
 #[tokio::test]

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bridge_cri::fake::{Behaviour, ExecScript, FakeRuntime, Match, RegistryImage};
 use bridge_cri::wire::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
-    PodSandboxMetadata, RunPodSandboxRequest, StartContainerRequest,
+    CheckpointContainerRequest, ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec,
+    PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest, StartContainerRequest,
 };
-use bridge_cri::{CriMetrics, Operations, Runtime};
+use bridge_cri::{Checkpointing, CriMetrics, Operations, Reply, Runtime};
 use bridge_io::Io;
 use bridge_io::clock::SystemClock;
 use bridge_reviews::{FakeReviews, Reviews, User};
@@ -53,6 +54,10 @@ pub struct Options {
     /// Reviews to use in place of `reviews`.
     pub asked: Option<Arc<dyn Reviews>>,
     pub debugging: bool,
+    /// The requests for checkpoints; without it the runtime makes none.
+    pub checkpointed: Option<Arc<Mutex<Vec<CheckpointContainerRequest>>>>,
+    /// The directory of the machine's logs, if they are shown.
+    pub system_logs: Option<PathBuf>,
     /// The URL of the runtime's streaming server.
     pub streaming: String,
     pub bounds: Bounds,
@@ -68,6 +73,8 @@ impl Default for Options {
             reviews: Some(reviews(&[])),
             asked: None,
             debugging: true,
+            checkpointed: None,
+            system_logs: None,
             streaming: "http://127.0.0.1:1".to_owned(),
             bounds: Bounds::SECURED,
         }
@@ -196,6 +203,7 @@ impl Server {
     }
 
     pub async fn start(options: Options) -> Self {
+        let config = Arc::new(access(&options));
         let files = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         let file = |name: &str| files.path().join(name);
@@ -255,6 +263,10 @@ impl Server {
             }),
             runtime: operations.clone(),
             exec: operations.clone(),
+            checkpointing: match options.checkpointed {
+                Some(notes) => Arc::new(Checkpoints(notes)),
+                None => operations.clone(),
+            },
             streaming: operations,
             proxy: Arc::new(System::new(Io::current())),
             io: Io::current(),
@@ -262,20 +274,14 @@ impl Server {
             split_streams: false,
         };
         let access = Access {
-            config: Arc::new(AccessConfig {
-                node: "n1".to_owned(),
-                anonymous: options.anonymous,
-                tokens: options.tokens,
-                always_allow: options.always_allow,
-                exec_by_method: options.exec_by_method,
-            }),
+            config,
             tls: tls.clone(),
             reviews: options
                 .asked
                 .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
             metrics,
         };
-        let offers = offers(options.debugging);
+        let offers = offers(options.debugging, options.system_logs);
         let routes = secured_routes(answers, containers, &offers, access);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -290,16 +296,38 @@ impl Server {
     }
 }
 
-fn offers(debugging: bool) -> HttpsOffers {
+fn access(options: &Options) -> AccessConfig {
+    AccessConfig {
+        node: "n1".to_owned(),
+        anonymous: options.anonymous,
+        tokens: options.tokens,
+        always_allow: options.always_allow,
+        exec_by_method: options.exec_by_method,
+    }
+}
+
+/// A runtime that notes what it is to write.
+#[derive(Debug)]
+struct Checkpoints(Arc<Mutex<Vec<CheckpointContainerRequest>>>);
+
+impl Checkpointing for Checkpoints {
+    fn checkpoint_container(&self, _pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
+        self.0.lock().unwrap().push(request);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn offers(debugging: bool, system_logs: Option<PathBuf>) -> HttpsOffers {
     HttpsOffers {
         debugging,
+        system_logs,
+        checkpoints: Some(PathBuf::from("/checkpoints")),
         configz: Arc::new(serde_json::json!({"kind": "KubeletConfiguration"})),
         zpages: ZPages {
             flagz: Some(Arc::new([("v".to_owned(), "2".to_owned())].into())),
             statusz: Some("1.36.2"),
             debug_flags: Some(LogLevel::default()),
         },
-        ..HttpsOffers::default()
     }
 }
 
