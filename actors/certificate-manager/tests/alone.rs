@@ -64,6 +64,15 @@ impl Neighbours {
         }
     }
 
+    /// Starts the actor; its first certificate is asked for, signed and shown.
+    async fn start_and_show(&self, stage: &Stage<'_>) -> Supervised<CertificateManager> {
+        let actor = self.start(stage);
+        tell_address(&actor);
+        self.until_requested(stage, 1).await;
+        self.until_shown(stage).await;
+        actor
+    }
+
     async fn until_requested(&self, stage: &Stage<'_>, requests: usize) {
         stage.until("a request", || self.api.pending_requests().len() == requests).await;
     }
@@ -100,10 +109,7 @@ fn a_serving_certificate_is_asked_for_once_the_addresses_are_known() {
 fn a_new_incarnation_asks_for_the_addresses_and_requests_nothing_it_has() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
-        let actor = near.start(stage);
-        tell_address(&actor);
-        near.until_requested(stage, 1).await;
-        near.until_shown(stage).await;
+        let actor = near.start_and_show(stage).await;
         let shown = near.current.numbered().0;
         stage.crash::<CertificateManager>().await;
         stage.until("the addresses to be asked for", || near.node.count() == 2).await;
@@ -117,10 +123,7 @@ fn a_new_incarnation_asks_for_the_addresses_and_requests_nothing_it_has() {
 fn a_certificate_that_a_clock_that_jumped_ahead_has_withdrawn_is_shown_again() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
-        let actor = near.start(stage);
-        tell_address(&actor);
-        near.until_requested(stage, 1).await;
-        near.until_shown(stage).await;
+        let _actor = near.start_and_show(stage).await;
         let end = near.current.get().unwrap().leaf.not_after;
         stage.fakes.clock.skew(SignedDuration::from_hours(48));
         stage.until("the certificate to be withdrawn", || near.current.get().is_none()).await;

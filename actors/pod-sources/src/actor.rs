@@ -306,17 +306,12 @@ impl PodSources {
     fn heard_of_api(&mut self, news: News, ctx: &mut Ctx<Self>) {
         let now = self.deps.clock.now();
         let update = match news {
-            News::Listed(pod) => {
-                let uid = PodRef::of(&pod).uid;
-                if ctx.is_quarantined(&uid) {
-                    self.api_pods.listed(pod, true, now)
-                } else {
-                    blame::for_pod(&uid, || self.api_pods.listed(pod, false, now))
-                }
-            }
             News::AllListed => self.api_pods.all_listed(now),
-            News::Changed(pod) => {
+            News::Changed { pod, is_listed } => {
                 let uid = PodRef::of(&pod).uid;
+                if is_listed {
+                    self.api_pods.note_listed(uid.clone());
+                }
                 if ctx.is_quarantined(&uid) {
                     self.api_pods.leave_alone(pod, now)
                 } else {

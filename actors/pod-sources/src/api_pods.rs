@@ -22,12 +22,15 @@ use crate::unsupported::{Supported, unsupported};
 /// up its thread.
 #[derive(Debug)]
 pub enum News {
-    /// A pod of the list that is being read.
-    Listed(Pod),
+    /// One pod is new or has changed, or it is one of the list that is being read.
+    Changed {
+        /// The pod.
+        pod: Pod,
+        /// Whether it is one of the list.
+        is_listed: bool,
+    },
     /// The list has been read.
     AllListed,
-    /// One pod is new or has changed.
-    Changed(Pod),
     /// One pod is gone; this is its last form.
     Gone(Pod),
     /// One pod cannot be read.
@@ -40,8 +43,11 @@ impl News {
     /// The pieces of the news, in their order.
     pub fn pieces(news: Followed<Pod>) -> Vec<Self> {
         match news {
-            Followed::All(pods) => pods.into_iter().map(Self::Listed).chain([Self::AllListed]).collect(),
-            Followed::Changed(pod) => vec![Self::Changed(pod)],
+            Followed::All(pods) => {
+                let listed = pods.into_iter().map(|pod| Self::Changed { pod, is_listed: true });
+                listed.chain([Self::AllListed]).collect()
+            }
+            Followed::Changed(pod) => vec![Self::Changed { pod, is_listed: false }],
             Followed::Gone(pod) => vec![Self::Gone(pod)],
             Followed::Unreadable(one) => vec![Self::Unreadable(one)],
             Followed::Trouble(error) => vec![Self::Trouble(error)],
@@ -80,16 +86,9 @@ impl ApiPods {
         }
     }
 
-    /// One pod of the list that is being read. If it `is_left_alone`, what was known of it goes on. Returns the message that tells of
-    /// it, if it brings anything new.
-    pub fn listed(
-        &mut self,
-        pod: Pod,
-        is_left_alone: bool,
-        now: Timestamp,
-    ) -> Option<PodSetUpdate<SourcePod>> {
-        self.listed.insert(PodRef::of(&pod).uid);
-        if is_left_alone { self.leave_alone(pod, now) } else { self.changed(pod, now) }
+    /// The list that is being read has this pod.
+    pub fn note_listed(&mut self, uid: PodUid) {
+        self.listed.insert(uid);
     }
 
     /// The list has been read: a pod that it does not have is gone. Of pods that cannot be read what was known goes on. Returns the
@@ -310,9 +309,14 @@ mod tests {
         let mut told = None;
         for piece in News::pieces(Followed::All(list)) {
             let update = match piece {
-                News::Listed(pod) => {
-                    let is_left_alone = left_alone.contains(&PodRef::of(&pod).uid);
-                    pods.listed(pod, is_left_alone, NOW)
+                News::Changed { pod, is_listed: true } => {
+                    let uid = PodRef::of(&pod).uid;
+                    pods.note_listed(uid.clone());
+                    if left_alone.contains(&uid) {
+                        pods.leave_alone(pod, NOW)
+                    } else {
+                        pods.changed(pod, NOW)
+                    }
                 }
                 News::AllListed => pods.all_listed(NOW),
                 other => panic!("a list has no {other:?}"),
