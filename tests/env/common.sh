@@ -209,9 +209,25 @@ start_compiler_cache() {
     program=$(as_user bash -c 'command -v sccache') || return 0
     # Cargo names the directory of the crate; that of each crate of this repository has the repository's path. The cache's keys
     # hold every variable of cargo's own, so that the wrapper is named by rustc's.
-    # shellcheck disable=SC2016 # the wrapper expands them
-    printf '#!/bin/sh\ncase "$CARGO_MANIFEST_DIR" in "%s"/*) exec "$@" ;; esac\nexec "%s" "$@"\n' "$repo" "$program" |
-      as_user tee "$wrapper" >/dev/null
+    #
+    # What a crate of others includes from its build script is compiled from a copy whose path is the same for every clone:
+    # that path is part of the crate, and with it of the key of each crate above it. The name has cargo's hash of the crate, its
+    # features and the compiler. A copy with another content is left alone.
+    as_user tee "$wrapper" >/dev/null <<EOF
+#!/bin/sh
+case "\$CARGO_MANIFEST_DIR" in "$repo"/*) exec "\$@" ;; esac
+case "\${OUT_DIR-}" in
+  /*/build/*/out)
+    unit=\${OUT_DIR%/out}
+    kept="${tools%/*}/out/\${unit##*/}"
+    if [ ! -d "\$kept" ] && mkdir -p "\${kept%/*}" && made=\$(mktemp -d "\$kept.XXXXXX"); then
+      cp -a "\$OUT_DIR/." "\$made" && mv -T "\$made" "\$kept" 2>/dev/null || rm -rf "\$made"
+    fi
+    if diff -rq "\$OUT_DIR" "\$kept" >/dev/null 2>&1; then export OUT_DIR="\$kept"; fi
+    ;;
+esac
+exec "$program" "\$@"
+EOF
     as_user chmod 755 "$wrapper"
     export RUSTC_WRAPPER=$wrapper
   fi
