@@ -119,8 +119,8 @@ impl Disks {
     }
 }
 
-/// Counts pods' files within a time; `root` is the kubelet's directory. Each pod has its share of the time that those before it have left, so that one with very many
-/// files has no other pod's logs left out.
+/// Counts pods' files within a time; `root` is the kubelet's directory. Each pod has its share of the time that those before it
+/// have left, so that one with very many files has no other pod's left out.
 fn logs(root: &Path, pods: &BTreeMap<String, WantedPod>, within: Duration) -> Logs {
     let until = Instant::now() + within;
     let mut found = Logs::new();
