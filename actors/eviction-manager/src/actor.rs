@@ -1,6 +1,6 @@
 //! The actor: measures the node at intervals, tells its pressure, and has pods evicted one after another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,10 @@ use crate::watch::Watch;
 const PERIOD: Duration = Duration::from_secs(10);
 /// How long EvictionManager waits for a stopped pod to release what it held (row 19.5).
 const CLEANUP: Duration = Duration::from_secs(30);
+/// How often PodWorkerPool is told again to end the evicted pod, until the pod has ended.
+const EVICT_AGAIN: Duration = Duration::from_secs(5);
+/// How long a pod that has not ended in its time is left out when the next one is chosen.
+const LEFT_OUT: Duration = Duration::from_secs(300);
 /// How long PodManager may take to answer, and the pause before it is asked again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -90,6 +94,8 @@ pub enum Timer {
     Measure,
     /// Tell the pressure again.
     Tell,
+    /// Tell PodWorkerPool again to end the evicted pod.
+    EvictAgain,
     /// The evicted pod has been waited for long enough.
     Waited,
     /// Count the files of the next pod with limits.
@@ -110,6 +116,8 @@ struct Shortage {
 /// The evicted pod that EvictionManager waits for.
 struct EvictedPod {
     pod: PodRef,
+    grace_seconds: i64,
+    why: Rejection,
     stopped: bool,
 }
 
@@ -126,6 +134,8 @@ pub struct EvictionManager {
     leaving: Option<EvictedPod>,
     /// Pods that were ended while they were left alone: nothing is heard of them, so others come next.
     ended_unseen: BTreeSet<PodUid>,
+    /// Pods that have not ended in their time, and until when others come next, since this incarnation began.
+    overdue: BTreeMap<PodUid, Duration>,
     /// Pods with limits of local storage.
     pub(crate) limited: Limited,
     pub(crate) evicted: u64,
@@ -146,6 +156,7 @@ impl EvictionManager {
             places: None,
             leaving: None,
             ended_unseen: BTreeSet::new(),
+            overdue: BTreeMap::new(),
             limited: Limited::default(),
             evicted: 0,
             problems: Vec::new(),
@@ -250,7 +261,10 @@ impl EvictionManager {
         // A pod whose figures cannot be read without a panic counts as a pod that cannot be measured, which ends first: were it
         // left out, its neighbours would end for what it uses.
         let quarantined = |pod: &Arc<DesiredPod>| ctx.is_quarantined(&pod.pod_ref.uid);
-        let pods = candidates::active(&self.desired, &self.reports);
+        let now = self.began.elapsed();
+        self.overdue.retain(|_, until| *until > now);
+        let mut pods = candidates::active(&self.desired, &self.reports);
+        pods.retain(|pod| !self.overdue.contains_key(&pod.pod_ref.uid));
         let (mut left_alone, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(quarantined);
         left_alone.retain(|pod| !self.ended_unseen.contains(&pod.pod_ref.uid));
         if pods.is_empty() && left_alone.is_empty() {
@@ -288,7 +302,7 @@ impl EvictionManager {
         let said = said(resource, &pod.pod, victim.usage.as_ref(), &shortage.due, &shortage.observed);
         let grace = candidates::grace_seconds(threshold, &pod.pod, self.deps.config.soft_grace_seconds_max);
         let why = Rejection { reason: EVICTED.to_owned(), message: said.message.clone() };
-        let order = EvictPod { uid: uid.clone(), grace_seconds: Some(grace), why };
+        let order = EvictPod { uid: uid.clone(), grace_seconds: Some(grace), why: why.clone() };
         if self.deps.evict.tell(order).is_err() {
             self.later(ctx);
             return;
@@ -303,7 +317,9 @@ impl EvictionManager {
         if ctx.is_quarantined(uid) {
             self.ended_unseen.insert(uid.clone());
         }
-        self.leaving = Some(EvictedPod { pod: pod.pod_ref.clone(), stopped: false });
+        self.leaving =
+            Some(EvictedPod { pod: pod.pod_ref.clone(), grace_seconds: grace, why, stopped: false });
+        ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
         ctx.set_timer(Timer::Waited, candidates::stop_within(grace));
         self.follow(ctx);
     }
@@ -332,6 +348,7 @@ impl EvictionManager {
         if released {
             tracing::info!(pod = %leaving.pod, "Eviction manager: pod has been cleaned up");
             self.leaving = None;
+            ctx.cancel_timer(&Timer::EvictAgain);
             ctx.cancel_timer(&Timer::Waited);
             self.measure(ctx);
             return;
@@ -342,11 +359,30 @@ impl EvictionManager {
         }
     }
 
+    /// Tells again that the evicted pod shall end, while no report says that it has: the order may be lost, and the pool does
+    /// nothing about one that it knows.
+    fn evict_again(&self, ctx: &mut Ctx<Self>) {
+        let Some(leaving) = &self.leaving else { return };
+        let uid = &leaving.pod.uid;
+        if self.reports.get(uid).is_some_and(|report| report.state == WorkerState::Terminated) {
+            return;
+        }
+        self.deps.evict.tell_level(EvictPod {
+            uid: uid.clone(),
+            grace_seconds: Some(leaving.grace_seconds),
+            why: leaving.why.clone(),
+        });
+        ctx.set_timer(Timer::EvictAgain, EVICT_AGAIN);
+    }
+
     fn waited(&mut self, ctx: &mut Ctx<Self>) {
         let Some(leaving) = &mut self.leaving else { return };
         if std::mem::replace(&mut leaving.stopped, true) {
             tracing::warn!(pod = %leaving.pod, "Eviction manager: timed out waiting for pod to be cleaned up");
+            // Its end goes on; chosen again at once, it would keep all others from being evicted.
+            self.overdue.insert(leaving.pod.uid.clone(), self.began.elapsed() + LEFT_OUT);
             self.leaving = None;
+            ctx.cancel_timer(&Timer::EvictAgain);
             self.measure(ctx);
             return;
         }
@@ -383,6 +419,7 @@ impl Subsystem for EvictionManager {
             Timer::Ask => self.ask(ctx),
             Timer::Measure => self.measure(ctx),
             Timer::Tell => self.pressure.due(ctx),
+            Timer::EvictAgain => self.evict_again(ctx),
             Timer::Waited => self.waited(ctx),
             Timer::Count(lane) => self.count_next(lane, ctx),
         }

@@ -160,6 +160,7 @@ fn pod_use(found: Option<&PodUsage>, containers: Option<BTreeMap<String, Contain
     if let Some(found) = found {
         usage.memory_bytes = found.memory_bytes;
         usage.volumes = found.volumes.clone();
+        usage.own = found.own;
         for (name, logs) in &found.logs {
             usage.containers.entry(name.clone()).or_default().logs = Some(*logs);
         }
@@ -222,7 +223,7 @@ pub(crate) async fn count(
     // Without a result, any number of files may have been missed.
     let disk = backends.stats.disk(places, time_max).await;
     let disk = disk.unwrap_or_else(|_| PodDisk { cut: true, ..PodDisk::default() });
-    let mut usage = PodUse { volumes: disk.volumes, ..PodUse::default() };
+    let mut usage = PodUse { volumes: disk.volumes, own: disk.own, ..PodUse::default() };
     if limits.wants_containers() {
         let uid = pod.pod_ref.uid.as_str();
         let told = tokio::time::timeout(LAYERS_MAX, container_uses(&*backends.runtime, Some(uid))).await;

@@ -6,7 +6,8 @@
 //! State (rebuilt from): the node's figures (cgroups, file systems, kernel), the pressure last told (PodManager is
 //!   asked), pods and their workers (resends are asked for).
 //! On crash: pressure stays as it was told until the node has been measured again; a pod that is being evicted is found
-//!   again and waited for again; grace periods of soft thresholds begin anew.
+//!   again and waited for again; grace periods of soft thresholds begin anew, and pods that were left out for not ending in
+//!   their time are chosen as others are.
 //! Never does: ends a critical pod, or withdraws a pressure that it has not measured.
 
 mod actor;

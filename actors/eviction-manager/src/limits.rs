@@ -182,8 +182,11 @@ mod tests {
             "overhead": { "ephemeral-storage": "512Ki" },
             "volumes": [{ "name": "v", "emptyDir": {} }, { "name": "c", "configMap": { "name": "c" } }],
         }));
-        let fits = usage(&[("v", MIB), ("c", 100)], &[("a", 1000, 1000), ("b", 1000, 1000)]);
+        let mut fits = usage(&[("v", MIB), ("c", 100)], &[("a", 1000, 1000), ("b", 1000, 1000)]);
         assert_eq!(said(&pod, &fits, true), None);
+        fits.own = disk(MIB);
+        let signal = said(&pod, &fits, true).map(|(signal, _)| signal);
+        assert_eq!(signal, Some("ephemeralpodfs.limit"), "its termination messages and its hosts file count");
         let over = usage(&[("v", MIB), ("c", 100)], &[("a", 1000, 1000), ("b", 1000, MIB / 2)]);
         let message =
             "Pod ephemeral local storage usage exceeds the total limit of containers 1536Ki. ".to_owned();

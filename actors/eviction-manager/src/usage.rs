@@ -31,6 +31,8 @@ pub(crate) struct PodUse {
     pub(crate) containers: BTreeMap<String, ContainerUse>,
     /// By volume name.
     pub(crate) volumes: BTreeMap<String, DiskUsage>,
+    /// Its hosts file and its containers' termination messages, which lie where volumes do.
+    pub(crate) own: DiskUsage,
 }
 
 impl PodUse {
@@ -39,10 +41,8 @@ impl PodUse {
         let layers = self.containers.values().filter_map(|one| one.layer.filter(|_| parts.layers));
         let logs = self.containers.values().filter_map(|one| one.logs.filter(|_| parts.logs));
         let volumes = self.volumes.values().copied().filter(|_| parts.volumes);
-        layers.chain(logs).chain(volumes).fold(DiskUsage::default(), |sum, one| DiskUsage {
-            bytes: sum.bytes.saturating_add(one.bytes),
-            inodes: sum.inodes.saturating_add(one.inodes),
-        })
+        let own = parts.volumes.then_some(self.own);
+        layers.chain(logs).chain(volumes).chain(own).fold(DiskUsage::default(), DiskUsage::plus)
     }
 }
 

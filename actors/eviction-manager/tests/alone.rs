@@ -187,6 +187,50 @@ fn a_pod_ends_when_memory_runs_out_and_is_waited_for() {
 }
 
 #[test]
+fn an_order_that_is_lost_is_given_again_until_the_pod_has_ended() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        near.stats.set_memory(50 * MIB);
+        stage.until("the pod to be ended", || near.pool.count() == 1).await;
+        stage.pass(6 * SECOND).await;
+        assert_eq!(near.pool.count(), 2, "the first order may be lost");
+        let (first, again) = (near.pool.heard().remove(0), near.pool.last().unwrap());
+        assert_eq!((again.uid, again.grace_seconds, again.why), (first.uid, first.grace_seconds, first.why));
+        near.pool.refuse();
+        stage.until("the order to be refused", || !near.pool.refused().is_empty()).await;
+        near.pool.fall_silent();
+        stage.pass(6 * SECOND).await;
+        assert_eq!((near.pool.count(), near.annotated.count()), (3, 1), "it is one eviction");
+        actor.address().tell(reported(&api_pod(0), WorkerState::Terminated, false)).unwrap();
+        stage.pass(20 * SECOND).await;
+        assert_eq!(near.pool.count(), 3, "it has ended");
+    });
+}
+
+#[test]
+fn a_pod_that_does_not_end_in_its_time_keeps_no_other_from_being_evicted() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let pods = [api_pod(0), api_pod(1)];
+        actor.address().tell(desired_of(&pods)).unwrap();
+        tell_workers(&actor, &pods);
+        near.stats.set_memory(50 * MIB);
+        let uids = pods.each_ref().map(|pod| pod.pod_ref.uid.clone());
+        let told = |number: usize| near.pool.last().is_some_and(|order| order.uid == uids[number]);
+        stage.until("the first pod to be ended", || told(0)).await;
+        stage.pass(30 * SECOND).await;
+        assert!(told(0), "it has its time");
+        stage.until("the other pod to be ended", || told(1)).await;
+        stage.pass(60 * SECOND).await;
+        assert!(told(1), "both go on ending");
+        stage.until("the first pod to be told again", || told(0)).await;
+    });
+}
+
+#[test]
 fn no_pod_ends_before_it_is_known_which_ones_end_already() {
     alone(async |stage| {
         let near = Neighbours::new();

@@ -1,6 +1,7 @@
 //! The actor: merges the pods of the sources, admits or refuses them, and tells its observers of the result.
 
 mod node;
+mod pressure;
 mod reports;
 mod tell;
 
@@ -14,14 +15,11 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPods, DesiredPodsChanged, PressureObserved, Rejection, RuntimeObserved, Source, SourcePod,
-    WorkerReport,
+    DesiredPods, DesiredPodsChanged, Rejection, RuntimeObserved, Source, SourcePod, WorkerReport,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
-use messages::pod_manager::{
-    self, ApiPodsChanged, GetPods, GetPressure, GetStaticOf, PodsChanged, ResendDesired,
-};
+use messages::pod_manager::{self, ApiPodsChanged, GetPods, GetStaticOf, PodsChanged, ResendDesired};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
@@ -118,6 +116,8 @@ pub struct PodManager {
     /// How often all pods were decided about.
     rounds: u64,
     asking_runtime: bool,
+    /// How many times EvictionManager was asked for the pressure for which pods wait.
+    pressure_asks: u32,
     /// Pods for which the Node is being fetched; `None` while it is not.
     fetching_node: Option<BTreeSet<PodUid>>,
 }
@@ -131,12 +131,14 @@ struct Heard {
 impl PodManager {
     /// An incarnation that has heard nothing yet.
     pub fn new(deps: PodManagerDeps) -> Self {
+        let mut known = ReportedFacts::new(deps.node.is_none(), deps.api.is_some());
+        known.awaits_pressure = true;
         Self {
             node: deps.config.node.clone(),
             node_uid: None,
             sources: Sources::default(),
             decisions: Decisions::default(),
-            known: ReportedFacts::new(deps.node.is_none(), deps.api.is_some()),
+            known,
             reports: Followed::default(),
             mirrors: Mirrors::default(),
             heard: Heard::default(),
@@ -145,6 +147,7 @@ impl PodManager {
             waiting: 0,
             rounds: 0,
             asking_runtime: false,
+            pressure_asks: 0,
             fetching_node: None,
             deps,
         }
@@ -212,6 +215,9 @@ impl PodManager {
         }
         if outcome.ask_runtime {
             self.ask_runtime(ctx);
+        }
+        if outcome.ask_pressure {
+            self.ask_for_pressure(ctx);
         }
         self.fetch_node(std::mem::take(&mut outcome.ask_node), ctx);
         self.waiting = outcome.waiting;
@@ -410,6 +416,8 @@ pub enum Timer {
     AskRuntime,
     /// Ask NodeStatus for the Node again.
     AskForNode,
+    /// Ask EvictionManager for the pressure again.
+    AskForPressure,
     /// Tell the workers again to end the preempted pods.
     EvictAgain,
     /// This preempted pod should have ended by now.
@@ -451,6 +459,7 @@ impl Subsystem for PodManager {
             Timer::AskWorkers => self.ask_workers(ctx),
             Timer::AskStatuses => self.ask_statuses(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
+            Timer::AskForPressure => self.ask_for_pressure_again(ctx),
             Timer::AskRuntime => {
                 self.asking_runtime = false;
                 if !self.known.has_heard_runtime() {
@@ -478,6 +487,7 @@ impl Subsystem for PodManager {
             | Timer::AskStatuses
             | Timer::AskRuntime
             | Timer::AskForNode
+            | Timer::AskForPressure
             | Timer::EvictAgain
             | Timer::Tell
             | Timer::TellMirrors
@@ -539,21 +549,6 @@ impl Handler<RuntimeObserved> for PodManager {
                 self.decide(ctx);
             }
         }
-    }
-}
-
-impl Handler<PressureObserved> for PodManager {
-    type Result = ();
-    fn handle(&mut self, PressureObserved(pressure): PressureObserved, _ctx: &mut Ctx<Self>) {
-        // Refused pods stay refused, and running pods are not judged again.
-        self.known.pressure = Some(pressure);
-    }
-}
-
-impl Handler<GetPressure> for PodManager {
-    type Result = MessageResult<GetPressure>;
-    fn handle(&mut self, _: GetPressure, _ctx: &mut Ctx<Self>) -> Self::Result {
-        MessageResult(self.known.pressure)
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use messages::facts::{DesiredPod, Rejection, Source};
+use messages::facts::{DesiredPod, Pressure, Rejection, Source};
 use messages::{PodRef, PodUid};
 use pod_rules::phases;
 use pod_rules::reasons::REJECTED_PREFIX;
@@ -52,6 +52,8 @@ pub struct Outcome {
     pub waiting: usize,
     /// Whether pods wait for a fact that the runtime has to be asked for.
     pub ask_runtime: bool,
+    /// Whether pods wait for the node's pressure.
+    pub ask_pressure: bool,
     /// Pods that would be refused for the Node's labels alone: the Node is fetched anew before.
     pub ask_node: BTreeSet<PodUid>,
     /// Pods that were refused in this round, with the reason.
@@ -355,7 +357,16 @@ impl Decisions {
         if candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
-        let pressure = round.known.pressure.unwrap_or_default();
+        let pressure = match round.known.pressure {
+            Some(known) => known,
+            None if round.known.awaits_pressure
+                && pressure::may_refuse(&candidate.pod.pod, candidate.source) =>
+            {
+                round.outcome.ask_pressure = true;
+                return Ok(false);
+            }
+            None => Pressure::default(),
+        };
         if let Some(why) = pressure::refusal(&candidate.pod.pod, candidate.source, pressure) {
             return Err(why);
         }

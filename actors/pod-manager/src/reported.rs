@@ -36,6 +36,8 @@ pub struct ReportedFacts {
     pub strict_groups: Option<bool>,
     /// The node's pressure; `None` until EvictionManager has measured it.
     pub pressure: Option<Pressure>,
+    /// Whether new pods that it may keep away wait for it while it is unknown.
+    pub awaits_pressure: bool,
 }
 
 impl ReportedFacts {

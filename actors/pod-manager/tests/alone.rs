@@ -11,7 +11,9 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
-use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved, Source, SourcePod, WorkerState};
+use messages::facts::{
+    DesiredPod, DesiredPodsChanged, NodeObserved, Pressure, PressureObserved, Source, SourcePod, WorkerState,
+};
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
 use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
@@ -183,6 +185,49 @@ fn a_new_incarnation_asks_for_everything_and_removes_nothing() {
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
         stage.pass(30 * SECOND).await;
         assert_eq!(near.api.count(Verb::Delete, "pods"), 0, "mirrors stay");
+    });
+}
+
+/// No static pod, and the first pod of the API server.
+fn tell_api_pod(near: &Neighbours, actor: &Supervised<PodManager>) {
+    actor.address().tell(node(&near.api)).unwrap();
+    actor.address().tell(PodsChanged { source: Source::File, pods: Arc::default() }).unwrap();
+    let pods = [(uid(0), from_source(api_pod(0).pod.clone()))];
+    actor.address().tell(ApiPodsChanged(pod_set::snapshot(1, pods, true))).unwrap();
+}
+
+#[test]
+fn a_new_pod_is_not_admitted_before_it_is_known_what_the_node_runs_out_of() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_api_pod(&near, &actor);
+        stage.until("the pressure to be asked for", || near.pressure.count() == 1).await;
+        stage.until("it to be asked for again", || near.pressure.count() == 2).await;
+        assert_eq!(told(&near.pool), Some((0, true)), "the pod waits");
+        let pressure = Pressure { disk: true, ..Pressure::default() };
+        actor.address().tell(PressureObserved(pressure)).unwrap();
+        stage.until("the decision", || told(&near.pool) == Some((1, true))).await;
+        let refused = heard(&near.pool).get(&uid(0)).and_then(|pod| pod.rejected.clone());
+        assert_eq!(refused.map(|why| why.reason).as_deref(), Some("Evicted"));
+        stage.pass(10 * SECOND).await;
+        assert_eq!(near.pressure.count(), 2);
+    });
+}
+
+#[test]
+fn a_node_of_which_no_pressure_is_known_takes_pods_after_some_seconds() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        near.pressure.refuse();
+        let actor = near.start(stage);
+        tell_api_pod(&near, &actor);
+        stage.pass(4 * SECOND).await;
+        assert_eq!(told(&near.pool), Some((0, true)));
+        stage.pass(2 * SECOND).await;
+        let admitted = heard(&near.pool).get(&uid(0)).is_some_and(|pod| pod.rejected.is_none());
+        assert!(admitted, "EvictionManager may be down for long");
+        assert_eq!(near.pressure.refused().len(), 5);
     });
 }
 

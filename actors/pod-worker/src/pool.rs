@@ -420,10 +420,15 @@ impl Handler<EvictPod> for PodWorkerPool {
 
     fn handle(&mut self, order: EvictPod, _ctx: &mut Ctx<Self>) {
         let uid = order.uid.clone();
-        if self.worker_registry.has(&uid) {
-            self.evictions.insert(uid.clone(), order.clone());
-            self.forward(&uid, order);
+        if !self.worker_registry.has(&uid) {
+            return;
         }
+        let is_news = self.evictions.insert(uid.clone(), order.clone()).is_none();
+        // The end may be past what a dormant worker crashed on. An order that is told again wakes it no more: it would never rest.
+        if let Some(child) = self.children.get(&uid).filter(|_| is_news) {
+            child.revive();
+        }
+        self.forward(&uid, order);
     }
 }
 

@@ -31,9 +31,10 @@ use pod_set::Followed;
 use pod_worker::hash::container_hash;
 use pod_worker::{PodWorkerConfig, PodWorkerDeps, PodWorkerMetrics, PodWorkerPool, PodWorkerPoolDeps};
 use stage::{
-    IMAGE, Neighbour, Stage, alone, ask, desired, desired_of, observed, pod, runtime_pod, runtime_well, told,
+    IMAGE, Neighbour, Stage, alone, alone_under, ask, desired, desired_of, observed, pod, runtime_pod,
+    runtime_well, told,
 };
-use supervision::{Place, Seated, Supervised, Vitality};
+use supervision::{Place, Policy, Seated, State, Supervised, Vitality};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -314,6 +315,29 @@ fn an_order_to_evict_outlives_the_pool_and_the_worker() {
         near.reports.heard().into_iter().for_each(|told| drop(followed.take(told.0)));
         let report = followed.get(&uid).expect("the worker has reported");
         assert_eq!(report.failed.as_ref().map(|why| why.reason.as_str()), Some("Evicted"));
+    });
+}
+
+#[test]
+fn an_order_to_evict_wakes_a_worker_that_sleeps() {
+    alone_under(Policy::default(), async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.expect_crashes();
+        let uid = pod(0).pod_ref.uid.clone();
+        let worker = format!("PodWorker/{uid}");
+        // One crash more than there are restarts.
+        for _ in 0..6 {
+            stage.tree.kill(&worker).unwrap();
+            stage.pass(3 * SECOND).await;
+        }
+        assert_eq!(stage.report(&worker).await.state, State::Dormant);
+        let why = Rejection { reason: "Evicted".to_owned(), message: "memory is short".to_owned() };
+        actor.address().tell(EvictPod { uid, grace_seconds: Some(1), why }).unwrap();
+        stage.pass(20 * SECOND).await;
+        assert!(calls(stage, Rpc::StopContainer) > 0 && !runs(stage), "it need not sleep on for minutes");
     });
 }
 

@@ -57,12 +57,14 @@ pub(crate) fn logs_fs(logs: DiskUsage, reading: &Reading) -> FsStats {
     }
 }
 
-/// What a pod uses of the node's own disk: its containers' writable layers and logs, and of its volumes those on that disk.
+/// What a pod uses of the node's own disk: its containers' writable layers and logs, of its volumes those on that disk, and what
+/// else its containers have filled, which is `own`.
 /// `volumes` has `None` for a volume of which nothing is known, and `is_whole` says whether all layers, logs and volumes were told
 /// of. A sum that lacks a part is less than what the pod uses, so it is left out.
 pub(crate) fn ephemeral(
     containers: &[ContainerStats],
     volumes: impl Iterator<Item = Option<FsStats>>,
+    own: DiskUsage,
     mut is_whole: bool,
     reading: &Reading,
 ) -> Option<FsStats> {
@@ -77,6 +79,10 @@ pub(crate) fn ephemeral(
         sum.used_bytes = add(sum.used_bytes, part.used_bytes);
         sum.inodes_used = add(sum.inodes_used, part.inodes_used);
         sum.time = sum.time.max(part.time);
+    }
+    if own.inodes > 0 {
+        sum.used_bytes = add(sum.used_bytes, Some(own.bytes));
+        sum.inodes_used = add(sum.inodes_used, Some(own.inodes));
     }
     if !is_whole {
         (sum.used_bytes, sum.inodes_used) = (None, None);

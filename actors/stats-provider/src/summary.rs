@@ -112,7 +112,7 @@ pub(crate) fn pod(source: Source<'_>, pod: &RunningPod) -> PodStats {
         io: None,
         network: read.network.as_ref().filter(|_| whole).map(|(at, all)| network(*at, all)),
         volumes: volumes.map(|all| storage::volumes(all, &id.namespace)).unwrap_or_default(),
-        ephemeral_storage: storage::ephemeral(&containers, on_node, is_whole, source.reading)
+        ephemeral_storage: storage::ephemeral(&containers, on_node, read.own, is_whole, source.reading)
             .filter(|_| whole),
         process_stats: processes(read).filter(|_| whole),
         swap: None,

@@ -161,7 +161,7 @@ fn the_summary_tells_of_node_pods_and_containers() {
         );
         assert_eq!(container["logs"]["usedBytes"], 4096);
         let layer = container["rootfs"]["usedBytes"].as_u64().unwrap();
-        assert_eq!(pod["ephemeral-storage"]["usedBytes"], layer + 4096 + 500);
+        assert_eq!(pod["ephemeral-storage"]["usedBytes"], layer + 4096 + 500 + 512, "with its hosts file");
         let volume = &pod["volume"][0];
         assert_eq!((&volume["name"], &volume["usedBytes"]), (&"data".into(), &70.into()));
         assert_eq!(

@@ -22,6 +22,17 @@ pub struct DiskUsage {
     pub inodes: u64,
 }
 
+impl DiskUsage {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
 /// How directories are opened.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -195,6 +206,17 @@ fn enter(at: &OwnedFd, way: &Path) -> Option<OwnedFd> {
     open_beneath(at, way, DIRECTORY, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV).ok()
 }
 
+/// Measures a file, or a directory with everything below it; `None` if it does not exist.
+pub(crate) fn all(path: &Path, budget: &mut Budget) -> Option<DiskUsage> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    if FileType::from_raw_mode(stat.st_mode).is_dir() {
+        return tree(path, budget);
+    }
+    let mut count = Count::default();
+    count.add(&stat);
+    Some(count.usage)
+}
+
 /// Measures the files directly in a directory; `None` if it does not exist.
 pub(crate) fn files(dir: &Path, budget: &mut Budget) -> Option<DiskUsage> {
     let opened = open(dir)?;
@@ -258,6 +280,11 @@ mod tests {
         assert_eq!(flat.inodes, 2, "the file and the link");
         assert_eq!(tree(&dir.path().join("none"), &mut ample()), None);
         assert_eq!(tree(&root.join("link"), &mut ample()), None, "a link is no directory");
+        assert_eq!(all(&root, &mut ample()), Some(found));
+        let (file, link) = (all(&root.join("again"), &mut ample()), all(&root.join("link"), &mut ample()));
+        assert!(file.is_some_and(|file| file.inodes == 1 && file.bytes >= 100_000), "{file:?}");
+        assert!(link.is_some_and(|link| link.inodes == 1 && link.bytes < 100_000), "{link:?}");
+        assert_eq!(all(&root.join("none"), &mut ample()), None);
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl Deref for Stage<'_> {
 pub fn alone<T>(test: impl AsyncFnOnce(&Stage<'_>) -> T) -> T {
     let mut policy = Policy::default();
     policy.restart.restarts_max = u32::MAX;
+    alone_under(policy, test)
+}
+
+/// The same as [`alone`], with restarts as this policy limits them.
+pub fn alone_under<T>(policy: Policy, test: impl AsyncFnOnce(&Stage<'_>) -> T) -> T {
     sandbox(policy, async |sandbox| {
         sandbox.expect_bridge_tasks();
         let stage = Stage { sandbox, fakes: Fakes::new() };

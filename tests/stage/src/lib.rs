@@ -18,7 +18,7 @@ mod random;
 mod sandbox;
 mod sinks;
 
-pub use alone::{Stage, alone, ask};
+pub use alone::{Stage, alone, alone_under, ask};
 pub use csi::driver_on;
 pub use facts::{
     IMAGE, Looks, Reports, api_pod, desired, desired_of, desired_pods, desired_so_far, observed, pod, pods,

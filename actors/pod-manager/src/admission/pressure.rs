@@ -35,6 +35,11 @@ pub fn refusal(pod: &Pod, source: Source, pressure: Pressure) -> Option<Rejectio
     Some(Rejection { reason: EVICTED.to_owned(), message })
 }
 
+/// Whether there is a pressure under which the pod is refused.
+pub fn may_refuse(pod: &Pod, source: Source) -> bool {
+    refusal(pod, source, Pressure { memory: true, disk: true, pid: true }).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -83,5 +88,6 @@ mod tests {
         assert_eq!(message(&pod(json!({}), json!([]), 2_000_000_000), true, true, true), None);
         let all = Pressure { memory: true, disk: true, pid: true };
         assert_eq!(refusal(&guaranteed, Source::File, all), None, "static pods are critical");
+        assert!(may_refuse(&guaranteed, Source::Api) && !may_refuse(&guaranteed, Source::File));
     }
 }

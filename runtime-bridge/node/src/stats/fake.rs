@@ -6,7 +6,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{
-    FileSystemRoom, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted,
+    DiskUsage, FileSystemRoom, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces,
+    Wanted,
 };
 use bridge_io::NotRun;
 
@@ -121,6 +122,7 @@ impl NodeStats for FakeStats {
                 if !wanted.disk {
                     usage.logs.clear();
                     usage.volumes.clear();
+                    usage.own = DiskUsage::default();
                 }
                 (pod.uid, usage)
             };
@@ -140,7 +142,7 @@ impl NodeStats for FakeStats {
             let (mut logs, mut volumes) = (usage.logs, usage.volumes);
             logs.retain(|name, _| pod.logs.contains_key(name));
             volumes.retain(|name, _| pod.volumes.contains_key(name));
-            Ok(PodDisk { logs, volumes, cut: takes > time_max })
+            Ok(PodDisk { logs, volumes, own: usage.own, cut: takes > time_max })
         }
         .boxed()
     }

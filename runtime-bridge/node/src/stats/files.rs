@@ -3,13 +3,21 @@
 use std::fs;
 use std::path::Path;
 
-use super::{FileSystemRoom, Room};
+use super::{DiskUsage, FileSystemRoom, Room};
+use crate::du::{self, Budget};
+use crate::host::Layout;
 
 /// A limit of this many bytes or more means unbounded, as upstream.
 const UNLIMITED: u64 = 1 << 62;
 
 /// Why a figure cannot be read.
 pub(super) type Problem = String;
+
+/// What a pod's containers have filled below the pod's directory beside its volumes; `root` is the kubelet's root directory.
+pub(super) fn filled_by_containers(root: &Path, uid: &str, budget: &mut Budget) -> DiskUsage {
+    let places = Layout::filled_by_containers(root, uid).into_iter().flatten();
+    places.filter_map(|path| du::all(&path, budget)).fold(DiskUsage::default(), DiskUsage::plus)
+}
 
 pub(super) fn text(path: &Path) -> Result<String, Problem> {
     fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))

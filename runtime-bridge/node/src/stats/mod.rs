@@ -98,7 +98,7 @@ pub struct PodPlaces {
 pub struct Wanted {
     /// Memory.
     pub memory: bool,
-    /// Disk usage of logs and volumes.
+    /// Disk usage of logs, volumes, the hosts file and termination messages.
     pub disk: bool,
 }
 
@@ -111,6 +111,8 @@ pub struct PodUsage {
     pub logs: BTreeMap<String, DiskUsage>,
     /// Usage of volumes by name.
     pub volumes: BTreeMap<String, DiskUsage>,
+    /// Usage of its hosts file and of termination messages.
+    pub own: DiskUsage,
     /// The pod's files could not all be counted: there may be more.
     pub cut: bool,
 }
@@ -122,6 +124,8 @@ pub struct PodDisk {
     pub logs: BTreeMap<String, DiskUsage>,
     /// Usage of volumes by name.
     pub volumes: BTreeMap<String, DiskUsage>,
+    /// Usage of its hosts file and of termination messages.
+    pub own: DiskUsage,
     /// The files could not all be counted in time: there may be more.
     pub cut: bool,
 }

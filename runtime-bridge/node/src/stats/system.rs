@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use super::files::{self, Problem};
 use super::usage::SystemUsage;
 use super::usage::group::Groups;
-use super::{DiskUsage, NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
+use super::{NodeStats, NodeUsage, PodDisk, PodPlaces, PodUsage, Room, RuntimePlaces, Wanted};
 use crate::cgroups::{CgroupError, CgroupNames, CgroupVersion, Hierarchy, SystemCgroups};
 use crate::du::{self, Budget};
 use bridge_io::clock::Clock;
@@ -81,10 +81,10 @@ impl NodeStats for SystemStats {
     }
 
     fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>> {
+        let places = self.places.clone();
         self.lane.run_long("count-disk", move || {
             let mut budget = Budget::of_time(time_max);
-            let (logs, volumes) = on_disk(&pod, &mut budget);
-            Ok(PodDisk { logs, volumes, cut: budget.is_exceeded() })
+            Ok(places.on_disk(&pod, &mut budget))
         })
     }
 }
@@ -183,19 +183,20 @@ impl Places {
             usage.memory_bytes = self.working_set(&cgroup).ok();
         }
         if wanted.disk {
-            (usage.logs, usage.volumes) = on_disk(pod, budget);
+            let disk = self.on_disk(pod, budget);
+            (usage.logs, usage.volumes, usage.own) = (disk.logs, disk.volumes, disk.own);
         }
         Some(usage)
     }
-}
 
-type ByName = BTreeMap<String, DiskUsage>;
-
-/// The usage of the pod's logs and of its volumes.
-fn on_disk(pod: &PodPlaces, budget: &mut Budget) -> (ByName, ByName) {
-    let logs = pod.logs.iter();
-    let logs = logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();
-    let volumes = pod.volumes.iter();
-    let volumes = volumes.filter_map(|(name, dir)| Some((name.clone(), du::tree(dir, budget)?))).collect();
-    (logs, volumes)
+    /// The usage of the pod's logs, of its volumes and of what else its containers can fill.
+    fn on_disk(&self, pod: &PodPlaces, budget: &mut Budget) -> PodDisk {
+        let logs = pod.logs.iter();
+        let logs = logs.filter_map(|(name, dir)| Some((name.clone(), du::files(dir, budget)?))).collect();
+        let volumes = pod.volumes.iter();
+        let volumes =
+            volumes.filter_map(|(name, dir)| Some((name.clone(), du::tree(dir, budget)?))).collect();
+        let own = files::filled_by_containers(&self.root, &pod.uid, budget);
+        PodDisk { logs, volumes, own, cut: budget.is_exceeded() }
+    }
 }

@@ -169,8 +169,35 @@ async fn a_pods_disk_is_counted_without_its_cgroup_and_cut_off_in_time() {
     );
     let found = stats.disk(pod("a", root), Duration::from_secs(60)).await.unwrap();
     assert_eq!((found.volumes["volume"].inodes, found.logs["logs"].inodes, found.cut), (3, 2, false));
+    assert_eq!(found.own, DiskUsage::default());
     let late = stats.disk(pod("a", root), Duration::ZERO).await.unwrap();
     assert!(late.cut && late.volumes["volume"].inodes < 3, "{late:?}");
+}
+
+#[tokio::test]
+async fn what_containers_fill_beside_volumes_counts_as_the_pods() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let stats = machine(root, CgroupVersion::V2, &["memory"]);
+    let large = "x".repeat(100_000);
+    put(
+        root,
+        &[
+            ("cgroup/kubepods/burstable/poda/memory.stat", ""),
+            ("kubelet/pods/a/etc-hosts", &large),
+            ("kubelet/pods/a/containers/web/0a1b2c3d", &large),
+            ("kubelet/pods/a/volumes/none/large", &large),
+            ("kubelet/pods/b/etc-hosts", &large),
+        ],
+    );
+    let disk = stats.disk(pod("a", root), Duration::from_secs(60)).await.unwrap();
+    assert_eq!(disk.own.inodes, 4, "two files and two directories");
+    assert!((200_000..300_000).contains(&disk.own.bytes), "{disk:?}");
+    let pods = stats.pods(vec![pod("a", root)], BOTH).await.unwrap();
+    assert_eq!(pods["a"].own, disk.own);
+    let memory = Wanted { memory: true, disk: false };
+    let pods = stats.pods(vec![pod("a", root)], memory).await.unwrap();
+    assert_eq!(pods["a"].own, DiskUsage::default(), "it was not wanted");
 }
 
 #[test]

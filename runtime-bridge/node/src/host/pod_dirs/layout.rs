@@ -4,6 +4,8 @@ use super::PodDirsError;
 
 /// The directory, below a pod's, of files that containers write.
 pub(super) const CONTAINERS: &str = "containers";
+/// The file, below a pod's directory, that containers have as `/etc/hosts`.
+const ETC_HOSTS: &str = "etc-hosts";
 /// The directory, below a pod's, in which parts of volumes are mounted.
 pub const SUBPATHS: &str = "volume-subpaths";
 /// The kubelet's directories below its root, as Kubernetes names them (row 23.13).
@@ -154,7 +156,14 @@ impl Layout {
 
     /// `<root>/pods/<uid>/etc-hosts`: a file, mounted into containers as `/etc/hosts`.
     pub fn pod_etc_hosts(&self, uid: &str) -> Result<PathBuf, PodDirsError> {
-        Ok(self.pod(uid)?.join("etc-hosts"))
+        Ok(self.pod(uid)?.join(ETC_HOSTS))
+    }
+
+    /// What a pod's containers can fill below the pod's directory beside its volumes: its hosts file, and the directory of
+    /// termination messages. `root` is the kubelet's root directory.
+    pub(crate) fn filled_by_containers(root: &Path, uid: &str) -> Result<[PathBuf; 2], PodDirsError> {
+        let pod = root.join("pods").join(segment("pod UID", uid)?);
+        Ok([pod.join(ETC_HOSTS), pod.join(CONTAINERS)])
     }
 
     /// `<podLogsDir>/<namespace>_<name>_<uid>`: the sandbox's log directory in CRI.
@@ -312,6 +321,10 @@ mod tests {
         let subpath = layout.pod_subpath("u", "v", "c", 2);
         assert_eq!(text(subpath), "/var/lib/kubelet/pods/u/volume-subpaths/v/c/2");
         assert_eq!(text(layout.pod_etc_hosts("u")), "/var/lib/kubelet/pods/u/etc-hosts");
+        let [hosts, messages] = Layout::filled_by_containers(layout.root(), "u").unwrap();
+        assert_eq!(Ok(hosts), layout.pod_etc_hosts("u"));
+        assert_eq!(Ok(messages.join("c")), layout.pod_container("u", "c"));
+        assert!(Layout::filled_by_containers(layout.root(), "../..").is_err());
         assert_eq!(text(layout.container_log_dir("ns", "p", "u", "c")), "/var/log/pods/ns_p_u/c");
         assert_eq!(Layout::container_log_path("c", 3), "c/3.log");
         assert_eq!(

@@ -8,28 +8,39 @@ use std::time::{Duration, Instant};
 use bridge_io::{Lane, NotRun};
 use futures::future::join_all;
 
-use super::super::DiskUsage;
+use super::super::{DiskUsage, files};
 use super::{Reading, Space, WantedPod, Wish, parse};
 use crate::du::{self, Budget};
 use crate::under_way::UnderWay;
 
-/// The longest time for the logs of all pods; only files directly in a container's directory are counted.
+/// The longest time for the files of all pods; of logs only files directly in a container's directory are counted.
 const LOGS_MAX: Duration = Duration::from_secs(2);
-/// How long a look at the logs may take in all, and one at a file system.
+/// How long a look at pods' files may take in all, and one at a file system.
 const LOGS_WITHIN: Duration = Duration::from_secs(3);
 const SPACE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
-    /// All containers' logs.
+    /// All containers' logs, and what else containers fill beside volumes.
     Logs,
     /// The file system that a path is on.
     Space(PathBuf),
 }
 
-/// A container's logs by its name, and whether there are too many files to count, for each pod by its UID.
-pub(super) type Logs = BTreeMap<String, (BTreeMap<String, DiskUsage>, bool)>;
+/// The files of a pod.
+#[derive(Debug, Default)]
+pub(super) struct PodFiles {
+    /// A container's logs, by its name.
+    logs: BTreeMap<String, DiskUsage>,
+    /// What else containers fill beside volumes.
+    own: DiskUsage,
+    /// Whether there are too many to count, so that none are told of.
+    cut: bool,
+}
+
+/// The files of each pod, by its UID.
+pub(super) type Logs = BTreeMap<String, PodFiles>;
 
 /// What file systems tell.
 #[derive(Debug, Default)]
@@ -46,7 +57,10 @@ impl DiskReading {
         found.spaces = self.spaces;
         for (uid, pod) in &mut found.pods {
             match &mut self.logs {
-                Some(logs) => (pod.logs, pod.logs_cut) = logs.remove(uid).unwrap_or_default(),
+                Some(logs) => {
+                    let files = logs.remove(uid).unwrap_or_default();
+                    (pod.logs, pod.own, pod.logs_cut) = (files.logs, files.own, files.cut);
+                }
                 None => pod.logs_cut = true,
             }
         }
@@ -74,8 +88,8 @@ impl Disks {
             if !parts.storage {
                 return Some(Logs::new());
             }
-            let pods = wish.pods.clone();
-            self.look(Look::Logs, LOGS_WITHIN, move || Some(logs(&pods, LOGS_MAX))).await
+            let (root, pods) = (self.root.clone(), wish.pods.clone());
+            self.look(Look::Logs, LOGS_WITHIN, move || Some(logs(&root, &pods, LOGS_MAX))).await
         };
         let wished = (parts.storage || parts.details).then(|| wish.spaces.iter().chain([&self.root]));
         let paths: BTreeSet<&PathBuf> = wished.into_iter().flatten().collect();
@@ -105,9 +119,9 @@ impl Disks {
     }
 }
 
-/// Counts the logs within a time. Each pod has its share of the time that those before it have left, so that one with very many
-/// files has no other pod's logs left out.
-fn logs(pods: &BTreeMap<String, WantedPod>, within: Duration) -> Logs {
+/// Counts pods' files within a time; `root` is the kubelet's directory. Each pod has its share of the time that those before it
+/// have left, so that one with very many files has no other pod's left out.
+fn logs(root: &Path, pods: &BTreeMap<String, WantedPod>, within: Duration) -> Logs {
     let until = Instant::now() + within;
     let mut found = Logs::new();
     for (before, (uid, pod)) in pods.iter().enumerate() {
@@ -117,10 +131,12 @@ fn logs(pods: &BTreeMap<String, WantedPod>, within: Duration) -> Logs {
             let used = du::files(dir, &mut budget)?;
             Some((name.clone(), used))
         });
-        let counted = counted.collect();
+        let logs = counted.collect();
+        let own = files::filled_by_containers(root, uid, &mut budget);
         // Of a pod with more files than could be counted, no part is told.
         let cut = budget.is_exceeded();
-        found.insert(uid.clone(), if cut { (BTreeMap::new(), true) } else { (counted, false) });
+        let none = PodFiles { cut, ..PodFiles::default() };
+        found.insert(uid.clone(), if cut { none } else { PodFiles { logs, own, cut } });
     }
     found
 }
@@ -205,9 +221,14 @@ mod tests {
         let pod =
             WantedPod { logs: [("web".to_owned(), dir.path().to_owned())].into(), ..WantedPod::default() };
         let pods: BTreeMap<String, WantedPod> = [("a".to_owned(), pod.clone()), ("b".to_owned(), pod)].into();
-        let (whole, none) = (logs(&pods, Duration::from_secs(600)), logs(&pods, Duration::ZERO));
-        assert!(whole.values().all(|(logs, cut)| !cut && logs["web"].inodes == 1), "{whole:?}");
-        assert!(none.values().all(|(logs, cut)| *cut && logs.is_empty()), "a part is no figure: {none:?}");
+        std::fs::create_dir_all(dir.path().join("pods/a")).unwrap();
+        std::fs::write(dir.path().join("pods/a/etc-hosts"), "words").unwrap();
+        let files = |within| logs(dir.path(), &pods, within);
+        let (whole, none) = (files(Duration::from_secs(600)), files(Duration::ZERO));
+        assert!(whole.values().all(|pod| !pod.cut && pod.logs["web"].inodes == 1), "{whole:?}");
+        assert_eq!((whole["a"].own.inodes, whole["b"].own), (1, DiskUsage::default()));
+        assert!(none.values().all(|pod| pod.cut && pod.logs.is_empty()), "a part is no figure: {none:?}");
+        assert_eq!(none["a"].own, DiskUsage::default());
         // However long each of the first takes of its share, as much is left for the last one.
         let mut left = LOGS_MAX;
         for waiting in (1..=100).rev() {

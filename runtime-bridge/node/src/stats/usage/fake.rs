@@ -120,8 +120,10 @@ impl Pass {
         let logs_cut = storage && state.cut.contains(uid);
         let logs = pod.logs.keys().filter(|_| storage && !logs_cut);
         let logs = logs.map(|name| (name.clone(), DiskUsage { bytes: 4096, inodes: 1 })).collect();
+        let own = DiskUsage { bytes: 512, inodes: 2 };
+        let own = if storage && !logs_cut { own } else { DiskUsage::default() };
         if state.hidden.contains(uid) {
-            return PodReading { logs, logs_cut, ..PodReading::default() };
+            return PodReading { logs, own, logs_cut, ..PodReading::default() };
         }
         let of = |id: &String| {
             let usual = Use { cpu_millis: 10, memory_bytes: MIB };
@@ -142,6 +144,7 @@ impl Pass {
             containers: pod.containers.iter().map(one).collect(),
             network: self.parts.processes.then(|| (self.at, vec![interface()])),
             logs,
+            own,
             logs_cut,
         }
     }

@@ -293,7 +293,9 @@ pub struct PodReading {
     pub network: Option<(Timestamp, Vec<Interface>)>,
     /// Its logs, by container.
     pub logs: BTreeMap<String, DiskUsage>,
-    /// Whether there are too many files to count, so that `logs` is empty.
+    /// Its hosts file and its containers' termination messages.
+    pub own: DiskUsage,
+    /// Whether there are too many files to count, so that `logs` and `own` are empty.
     pub logs_cut: bool,
 }
 
