@@ -181,6 +181,15 @@ pub struct OtherVolumesObserved {
     /// reported before, and no volume is used before it does.
     pub own: Arc<BTreeSet<String>>,
 }
+
+impl OtherVolumesObserved {
+    /// Whether a volume that the Node reports under this name is, or may be, one of those that were found.
+    pub fn has(&self, name: &str) -> bool {
+        let is_of =
+            |plugin: &String| name.strip_prefix(plugin.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        self.names.contains(name) || self.plugins.iter().any(is_of)
+    }
+}
 delivery!(OtherVolumesObserved => (): Command, LatestPerKey);
 
 /// What a CSI driver tells of this node.

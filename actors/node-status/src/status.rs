@@ -115,13 +115,8 @@ pub fn updated(before: &Node, config: &NodeStatusConfig, known: &NodeInput<'_>) 
 fn in_use(status: &NodeStatus, volumes: &OtherVolumesObserved) -> Vec<String> {
     let reported = status.volumes_in_use.iter().flatten();
     let attached = status.volumes_attached.iter().flatten().map(|volume| &volume.name);
-    let of_plugin =
-        |name: &str, plugin: &str| name.strip_prefix(plugin).is_some_and(|rest| rest.starts_with('/'));
-    let is_here = |name: &&String| {
-        volumes.names.contains(*name) || volumes.plugins.iter().any(|plugin| of_plugin(name, plugin))
-    };
-    let names: BTreeSet<&String> =
-        reported.chain(attached).filter(is_here).chain(volumes.own.iter()).collect();
+    let found = reported.chain(attached).filter(|name| volumes.has(name));
+    let names: BTreeSet<&String> = found.chain(volumes.own.iter()).collect();
     names.into_iter().cloned().collect()
 }
 

@@ -185,10 +185,6 @@ pub struct VolumeManager {
     found: Option<OtherVolumesObserved>,
     told_volumes: Level<OtherVolumesObserved, Timer>,
     told_drivers: Level<CsiDriversObserved, Timer>,
-    /// Pods whose volumes are undone, until a look at the directories has confirmed it.
-    undone: BTreeSet<PodUid>,
-    /// Volumes that are undone of pods of which others are not yet, until a look at the directories has confirmed it.
-    undone_parts: BTreeSet<(PodUid, Device)>,
     /// Devices that are taken from the node.
     releases: BTreeMap<Device, devices::Release>,
     /// The CSI drivers, and the Node that the cluster knows them by.
@@ -222,8 +218,6 @@ impl VolumeManager {
             ended: BTreeSet::new(),
             measurements,
             found: None,
-            undone: BTreeSet::new(),
-            undone_parts: BTreeSet::new(),
             releases: BTreeMap::new(),
             csi: drivers::Registered::default(),
             renewals_known: BTreeSet::new(),
@@ -381,7 +375,7 @@ impl VolumeManager {
                 self.asked_for.remove(&uid);
             }
             self.gauge();
-            self.undone.insert(uid.clone());
+            self.deps.backends.attachments.undone(&uid);
             let used = self.deps.backends.devices.leave(&uid);
             let idle: BTreeSet<Device> = used.into_iter().chain(outcome.devices.iter().cloned()).collect();
             if idle.is_empty() {
@@ -397,7 +391,7 @@ impl VolumeManager {
             // What could be undone waits for nothing that could not.
             for device in &outcome.devices {
                 self.deps.backends.devices.leave_one(device, &uid);
-                self.undone_parts.insert((uid.clone(), device.clone()));
+                self.deps.backends.attachments.undone_part(&uid, device);
                 self.release(device.clone(), ctx);
             }
         }
@@ -536,6 +530,7 @@ impl Subsystem for VolumeManager {
                 self.look_for_others(ctx);
                 self.look_for_idle_devices(ctx);
                 self.introduce_again(ctx);
+                self.look_at_drivers(ctx);
                 self.sweep(ctx);
             }
             Timer::Refresh => self.refresh_all(ctx),

@@ -1,6 +1,6 @@
 //! Volumes that the cluster's controller attaches to this node (row 10.2): what the Node has to report in use before such a
-//! volume is touched, and what the Node says of it. This lies beside the actor, so that work under way sees what the actor
-//! hears.
+//! volume is touched, and what the Node says of it; and the drivers that are still to be taken out of the CSINode. This lies
+//! beside the actor, so that work under way sees what the actor hears, and a new incarnation knows what is still to be told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,14 +10,32 @@ use bridge_io::watch;
 use futures::Stream;
 use k8s_openapi::api::core::v1::Node;
 use messages::PodUid;
+use messages::facts::OtherVolumesObserved;
 
-type Wanted = BTreeMap<PodUid, BTreeSet<String>>;
+/// What pods want.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    names: BTreeMap<PodUid, BTreeSet<String>>,
+    undone: Undone,
+}
+
+/// What is undone, until a look at the directories has confirmed it. It outlives the incarnation that has undone it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Undone {
+    /// Pods whose volumes are undone.
+    pods: BTreeSet<PodUid>,
+    /// Volumes that are undone of pods of which others are not yet.
+    parts: BTreeSet<(PodUid, String)>,
+}
 
 /// What the Node says of volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     in_use: BTreeSet<String>,
     attached: BTreeSet<String>,
+    /// Of those in use, the ones that the Node has to report no longer. That they are attached is not believed: the
+    /// controller may be about to detach them.
+    leaving: BTreeSet<String>,
 }
 
 /// The attachable volumes that pods of this node want. Cheap to clone; clones are the same.
@@ -28,23 +46,30 @@ pub struct Attachments {
     node: Arc<watch::Sender<Option<Arc<Node>>>>,
     /// Pods whose volumes are to be undone: nothing is awaited for them.
     ending: Arc<watch::Sender<BTreeSet<PodUid>>>,
+    /// Drivers that are gone, and that the CSINode may still name.
+    gone_drivers: Arc<watch::Sender<BTreeSet<String>>>,
 }
 
 impl Default for Attachments {
     fn default() -> Self {
         Self {
-            wanted: Arc::new(watch::Sender::new(Wanted::new())),
+            wanted: Arc::new(watch::Sender::new(Wanted::default())),
             told: Arc::new(watch::Sender::new(Told::default())),
             node: Arc::new(watch::Sender::new(None)),
             ending: Arc::new(watch::Sender::new(BTreeSet::new())),
+            gone_drivers: Arc::new(watch::Sender::new(BTreeSet::new())),
         }
     }
 }
 
 impl Attachments {
-    /// The pod wants a volume by the name that Nodes report.
+    /// The pod wants a volume by the name that Nodes report, also if it was undone before.
     pub(crate) fn want(&self, uid: &PodUid, name: &str) {
-        self.wanted.send_if_modified(|wanted| wanted.entry(uid.clone()).or_default().insert(name.to_owned()));
+        self.wanted.send_if_modified(|wanted| {
+            wanted.undone.pods.remove(uid);
+            wanted.undone.parts.remove(&(uid.clone(), name.to_owned()));
+            wanted.names.entry(uid.clone()).or_default().insert(name.to_owned())
+        });
     }
 
     /// The pod is about to end: what waits for its volumes gives up.
@@ -57,35 +82,94 @@ impl Attachments {
         self.ending.send_if_modified(|ending| ending.remove(uid));
     }
 
-    /// These pods want no volume any longer.
-    pub(crate) fn forget(&self, uids: &BTreeSet<PodUid>) {
+    /// The pod's volumes are undone: a look at the directories has to confirm it.
+    pub(crate) fn undone(&self, uid: &PodUid) {
         self.wanted.send_if_modified(|wanted| {
-            let before = wanted.len();
-            wanted.retain(|uid, _| !uids.contains(uid));
-            wanted.len() != before
+            if wanted.names.contains_key(uid) {
+                wanted.undone.pods.insert(uid.clone());
+            }
+            false
         });
     }
 
-    /// This pod wants this volume no longer.
-    pub(crate) fn forget_one(&self, uid: &PodUid, name: &str) {
+    /// This volume of the pod is undone, while others of it are not.
+    pub(crate) fn undone_part(&self, uid: &PodUid, name: &str) {
         self.wanted.send_if_modified(|wanted| {
-            let Some(names) = wanted.get_mut(uid) else { return false };
-            let left = names.remove(name);
-            if names.is_empty() {
-                wanted.remove(uid);
+            if wanted.names.get(uid).is_some_and(|names| names.contains(name)) {
+                wanted.undone.parts.insert((uid.clone(), name.to_owned()));
             }
-            left
+            false
+        });
+    }
+
+    /// What the next look confirms.
+    pub(crate) fn to_confirm(&self) -> Undone {
+        self.wanted.borrow().undone.clone()
+    }
+
+    /// A look has succeeded that began when this was undone: it is wanted no longer, but for what has been wanted again since,
+    /// and for pods that are `kept`.
+    pub(crate) fn confirm(&self, looked: &Undone, kept: impl Fn(&PodUid) -> bool) {
+        self.wanted.send_if_modified(|wanted| {
+            let Wanted { names, undone } = wanted;
+            let mut changes = false;
+            for uid in &looked.pods {
+                if undone.pods.remove(uid) && !kept(uid) {
+                    changes |= names.remove(uid).is_some();
+                }
+            }
+            for part in &looked.parts {
+                let (uid, name) = part;
+                if undone.parts.remove(part)
+                    && let Some(left) = names.get_mut(uid)
+                {
+                    changes |= left.remove(name);
+                    if left.is_empty() {
+                        names.remove(uid);
+                    }
+                }
+            }
+            changes
+        });
+    }
+
+    /// These pods want no volume any longer.
+    pub(crate) fn forget(&self, uids: &BTreeSet<PodUid>) {
+        self.wanted.send_if_modified(|wanted| {
+            let before = wanted.names.len();
+            wanted.names.retain(|uid, _| !uids.contains(uid));
+            wanted.names.len() != before
         });
     }
 
     /// Whether a pod wants a volume.
     pub(crate) fn wants(&self, uid: &PodUid) -> bool {
-        self.wanted.borrow().contains_key(uid)
+        self.wanted.borrow().names.contains_key(uid)
+    }
+
+    /// The pods that want volumes.
+    pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
+        self.wanted.borrow().names.keys().cloned().collect()
     }
 
     /// The names of the volumes that pods want.
-    pub(crate) fn names(&self) -> BTreeSet<String> {
-        self.wanted.borrow().values().flatten().cloned().collect()
+    fn names(&self) -> BTreeSet<String> {
+        self.wanted.borrow().names.values().flatten().cloned().collect()
+    }
+
+    /// The names that the Node has to report in use since pods want them, beside what was `found` in directories. A name that
+    /// the Node has to report no longer leaves it altogether before it is told anew: what the Node says of the volume until
+    /// then is older than the wish.
+    pub(crate) fn to_tell(&self, found: &OtherVolumesObserved) -> BTreeSet<String> {
+        let mut own = self.names();
+        self.told.send_if_modified(|told| {
+            let before = std::mem::take(&mut told.leaving);
+            own.retain(|name| !before.contains(name) || found.has(name));
+            let leaves = |name: &&String| !own.contains(*name) && !found.has(name);
+            told.leaving = told.in_use.iter().filter(leaves).cloned().collect();
+            told.leaving != before
+        });
+        own
     }
 
     /// An item for each change of what pods want.
@@ -100,12 +184,35 @@ impl Attachments {
     /// Takes what the Node says; `None`: there is none.
     pub(crate) fn learn(&self, node: Option<Arc<Node>>) {
         let status = node.as_ref().and_then(|node| node.status.as_ref());
-        let told = status.map_or_else(Told::default, |status| Told {
-            in_use: status.volumes_in_use.iter().flatten().cloned().collect(),
-            attached: status.volumes_attached.iter().flatten().map(|volume| volume.name.clone()).collect(),
+        let in_use: BTreeSet<String> =
+            status.iter().flat_map(|status| status.volumes_in_use.iter().flatten()).cloned().collect();
+        let attached = status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
+        let attached: BTreeSet<String> = attached.map(|volume| volume.name.clone()).collect();
+        self.told.send_if_modified(|before| {
+            let leaving = before.leaving.intersection(&in_use).cloned().collect();
+            let told = Told { in_use, attached, leaving };
+            let differs = *before != told;
+            *before = told;
+            differs
         });
-        replace(&self.told, told);
         replace(&self.node, node);
+    }
+
+    /// The driver is gone, and the CSINode may still name it.
+    pub(crate) fn driver_is_gone(&self, driver: &str) {
+        self.gone_drivers.send_modify(|gone| {
+            gone.insert(driver.to_owned());
+        });
+    }
+
+    /// The CSINode does not name the driver, or the driver has come back.
+    pub(crate) fn driver_is_settled(&self, driver: &str) {
+        self.gone_drivers.send_if_modified(|gone| gone.remove(driver));
+    }
+
+    /// The drivers that are gone, and that the CSINode may still name.
+    pub(crate) fn gone_drivers(&self) -> BTreeSet<String> {
+        self.gone_drivers.borrow().clone()
     }
 
     /// The Node, which may have to be awaited after a start; `None` if there is none by the end of the time.
@@ -126,7 +233,8 @@ impl Attachments {
         within: Duration,
     ) -> Result<(), &'static str> {
         let (mut told, mut ending) = (self.told.subscribe(), self.ending.subscribe());
-        let is_there = |told: &Told| told.in_use.contains(name) && told.attached.contains(name);
+        let is_in_use = |told: &Told| told.in_use.contains(name) && !told.leaving.contains(name);
+        let is_there = |told: &Told| is_in_use(told) && told.attached.contains(name);
         let waited = async {
             tokio::select! {
                 biased;
@@ -137,7 +245,7 @@ impl Attachments {
         let waited = tokio::time::timeout(within, waited).await.unwrap_or(false);
         if waited {
             Ok(())
-        } else if self.told.borrow().in_use.contains(name) {
+        } else if is_in_use(&self.told.borrow()) {
             Err("Volume not attached according to node status")
         } else {
             Err("Volume has not been added to the list of VolumesInUse in the node's volume status")
@@ -179,11 +287,75 @@ mod tests {
         attachments.forget(&[one].into());
         assert_eq!(attachments.names(), ["a".to_owned()].into());
         attachments.want(&other, "b");
-        attachments.forget_one(&other, "b");
+        attachments.undone_part(&other, "b");
+        attachments.confirm(&attachments.to_confirm(), |_| true);
         assert_eq!(attachments.names(), ["a".to_owned()].into());
         attachments.forget(&[other].into());
         assert_eq!(attachments.names(), BTreeSet::new());
         assert_eq!(changes.next().now_or_never(), Some(Some(())));
+    }
+
+    #[test]
+    fn what_is_undone_is_wanted_until_a_look_has_confirmed_it() {
+        let attachments = Attachments::default();
+        let (one, other) = (PodUid::new("1"), PodUid::new("2"));
+        attachments.undone(&one);
+        assert_eq!(attachments.to_confirm(), Undone::default(), "it has wanted nothing");
+        attachments.want(&one, "a");
+        attachments.want(&other, "b");
+        for uid in [&one, &other] {
+            attachments.undone(uid);
+        }
+        let looked = attachments.to_confirm();
+        assert_eq!(attachments.pods(), [one.clone(), other.clone()].into());
+        // A mount that began after the look did.
+        attachments.want(&other, "b");
+        attachments.confirm(&looked, |_| false);
+        assert_eq!(attachments.pods(), [other.clone()].into());
+        attachments.undone(&other);
+        attachments.confirm(&attachments.to_confirm(), |uid| *uid == other);
+        assert_eq!(attachments.pods(), [other].into(), "a worker has asked for it meanwhile");
+        assert_eq!(attachments.to_confirm(), Undone::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_leaves_the_node_before_it_is_told_anew_and_is_not_believed_until_then() {
+        let attachments = Attachments::default();
+        let (uid, name, within) = (PodUid::new("1"), "kubernetes.io/csi/d^1", Duration::from_secs(5));
+        let in_use = |is_in_use: bool| {
+            let names: Vec<&str> = is_in_use.then_some(name).into_iter().collect();
+            let attached = serde_json::json!([{"name": name, "devicePath": ""}]);
+            attachments.learn(node(serde_json::json!({"volumesInUse": names, "volumesAttached": attached})));
+        };
+        let found = |names: &[&str]| OtherVolumesObserved {
+            names: Arc::new(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..OtherVolumesObserved::default()
+        };
+        let tells = |names: &[&str]| attachments.to_tell(&found(names)).contains(name);
+        in_use(true);
+        assert!(!tells(&[name]), "it was found, and no pod wants it");
+        attachments.want(&uid, name);
+        assert!(tells(&[name]) && tells(&[]), "it never had to leave");
+        assert_eq!(attachments.attached(&uid, name, within).await, Ok(()));
+        attachments.forget(&[uid.clone()].into());
+        assert!(!tells(&[]));
+        attachments.want(&uid, name);
+        assert!(!tells(&[]), "the Node may be written without it");
+        let missing = attachments.attached(&uid, name, within).await;
+        assert_eq!(
+            missing,
+            Err("Volume has not been added to the list of VolumesInUse in the node's volume status")
+        );
+        in_use(false);
+        assert!(tells(&[]));
+        in_use(true);
+        assert!(tells(&[]));
+        assert_eq!(attachments.attached(&uid, name, within).await, Ok(()));
+        attachments.forget(&[uid.clone()].into());
+        assert!(!tells(&[]));
+        attachments.want(&uid, name);
+        assert!(tells(&[name]), "what is found again stays in use");
+        assert_eq!(attachments.attached(&uid, name, within).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -216,6 +216,11 @@ impl Devices {
         });
     }
 
+    /// The pods that use devices.
+    pub(crate) fn pods(&self) -> BTreeSet<PodUid> {
+        self.users.borrow().values().flatten().cloned().collect()
+    }
+
     /// The pod uses no device any longer; returns those that it used.
     pub(crate) fn leave(&self, uid: &PodUid) -> Vec<Device> {
         let mut left = Vec::new();

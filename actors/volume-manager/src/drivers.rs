@@ -21,7 +21,8 @@ const NODE_WITHIN: Duration = Duration::from_secs(30);
 const TOLD_WITHIN: Duration = Duration::from_secs(90);
 /// The delays before a driver that is gone is taken out of the CSINode again.
 const FORGOTTEN: Backoff = Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30));
-/// How often that is tried. A driver that registers again is named anew, whatever the CSINode says.
+/// How often that is tried, before a later sweep tries it again. A driver that registers again is named anew, whatever the
+/// CSINode says.
 const FORGOTTEN_TRIES: u32 = 8;
 /// How many drivers are asked at once.
 const ASKED_AT_ONCE: usize = 16;
@@ -109,7 +110,7 @@ pub(crate) async fn tell_again(backends: Backends, drivers: Vec<String>) {
 /// Takes a driver that is gone out of the CSINode, with a few tries.
 ///
 /// # Errors
-/// The API server's last answer.
+/// The API server's last answer: a later sweep tries it again.
 pub(crate) async fn forget(backends: Backends, driver: String) -> Result<(), String> {
     let mut delay = FORGOTTEN.first();
     for _ in 1..FORGOTTEN_TRIES {
@@ -124,14 +125,24 @@ pub(crate) async fn forget(backends: Backends, driver: String) -> Result<(), Str
 }
 
 async fn forget_once(backends: &Backends, driver: &str) -> Result<(), String> {
-    let Some(csi_nodes) = &backends.csi.csi_nodes else { return Ok(()) };
+    let Some(csi_nodes) = &backends.csi.csi_nodes else {
+        backends.attachments.driver_is_settled(driver);
+        return Ok(());
+    };
     let node = backends.attachments.node(NODE_WITHIN).await.ok_or("the Node is not known")?;
     let _turn = backends.devices.turn(CSI_NODE).await;
-    if backends.csi.registry.registered().iter().any(|known| known.name == driver) {
-        // It has come back meanwhile.
-        return Ok(());
+    // It may have come back meanwhile.
+    if !is_registered(backends, driver) {
+        csi_node::change(csi_nodes.as_ref(), &node, &|present| Ok(rules::without_driver(present, driver)))
+            .await?;
     }
-    csi_node::change(csi_nodes.as_ref(), &node, &|present| Ok(rules::without_driver(present, driver))).await
+    backends.attachments.driver_is_settled(driver);
+    Ok(())
+}
+
+/// Whether a driver of this name is registered, from whatever socket.
+pub(crate) fn is_registered(backends: &Backends, driver: &str) -> bool {
+    backends.csi.registry.registered().iter().any(|known| known.name == driver)
 }
 
 /// Makes the CSINode of a Node, before any driver is there.

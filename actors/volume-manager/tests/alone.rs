@@ -29,6 +29,10 @@ use volume_manager::{
     VolumeSettings,
 };
 
+#[path = "alone/attached.rs"]
+mod attached;
+#[path = "alone/drivers.rs"]
+mod drivers;
 #[path = "alone/figures.rs"]
 mod figures;
 

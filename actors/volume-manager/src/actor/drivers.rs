@@ -1,6 +1,6 @@
 //! CSI drivers that come and go, and the Node that the cluster knows them by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const PERIOD_WITHIN: Duration = Duration::from_secs(300);
 /// Pause before the CSI drivers are followed again after the stream has ended.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
+/// All plugins that there are have been offered so long after they are followed.
+const OFFERED_WITHIN: Duration = Duration::from_secs(5);
+
 /// What is known of drivers.
 #[derive(Debug, Default)]
 pub(super) struct Registered {
@@ -29,6 +32,10 @@ pub(super) struct Registered {
     /// The number of the last offer of each plugin, by its socket.
     offered: BTreeMap<String, u64>,
     offers: u64,
+    /// When the drivers were followed last, and how many offers had come by then: what was offered before is offered anew.
+    followed: (Duration, u64),
+    /// Drivers that are taken out of the CSINode at present.
+    forgetting: BTreeSet<String>,
     node: Option<Arc<Node>>,
     /// The UID of the Node that has a CSINode.
     introduced: Option<String>,
@@ -59,6 +66,7 @@ fn introduction_wait(failures: u32) -> Duration {
 
 impl VolumeManager {
     pub(super) fn follow_drivers(&mut self, ctx: &mut Ctx<Self>) {
+        self.csi.followed = (self.origin.elapsed(), self.csi.offers);
         let news = self.deps.backends.csi.plugins.follow(PluginKind::Csi);
         ctx.stream("CSI drivers", news, Self::driver_news, |_, ctx| {
             tracing::warn!("CSI drivers are no longer followed");
@@ -139,17 +147,42 @@ impl VolumeManager {
     /// A driver that could not be registered is gone, as upstream has it: what the cluster knows of an earlier registration may
     /// be in the way of the next one, since a driver's entry in a CSINode cannot be changed.
     fn lost_driver(&mut self, name: String, ctx: &mut Ctx<Self>) {
-        if !self.deps.backends.csi.registry.registered().iter().any(|known| known.name == name) {
+        if !drivers::is_registered(&self.deps.backends, &name) {
             self.driver_is_gone(name, ctx);
         }
     }
 
+    /// Drivers that went while no incarnation heard of it are gone, and what has failed for others of them is tried again.
+    /// While all that is known agrees, nothing is done.
+    pub(super) fn look_at_drivers(&mut self, ctx: &mut Ctx<Self>) {
+        let (since, before) = self.csi.followed;
+        if self.origin.elapsed().saturating_sub(since) >= OFFERED_WITHIN {
+            self.csi.offered.retain(|_, number| *number > before);
+            for known in self.deps.backends.csi.registry.registered() {
+                if !self.csi.offered.contains_key(&known.socket) {
+                    self.forget_driver(known.name, &known.socket, ctx);
+                }
+            }
+        }
+        for name in self.deps.backends.attachments.gone_drivers() {
+            if drivers::is_registered(&self.deps.backends, &name) {
+                self.deps.backends.attachments.driver_is_settled(&name);
+            } else if !self.csi.forgetting.contains(&name) {
+                self.driver_is_gone(name, ctx);
+            }
+        }
+    }
+
     fn driver_is_gone(&mut self, name: String, ctx: &mut Ctx<Self>) {
-        tracing::info!(driver = name, "A CSI driver is gone");
-        self.csi.drivers.insert(name.clone(), None);
+        self.deps.backends.attachments.driver_is_gone(&name);
+        if self.csi.drivers.insert(name.clone(), None) != Some(None) {
+            tracing::info!(driver = name, "A CSI driver is gone");
+        }
         self.tell_drivers(ctx);
-        let forget = drivers::forget(self.deps.backends.clone(), name);
-        ctx.effect(Effect::lasting("forget a CSI driver"), None, forget, |_, forgotten, _| {
+        self.csi.forgetting.insert(name.clone());
+        let forget = drivers::forget(self.deps.backends.clone(), name.clone());
+        ctx.effect(Effect::lasting("forget a CSI driver"), None, forget, move |actor, forgotten, _| {
+            actor.csi.forgetting.remove(&name);
             if let Err(error) = forgotten {
                 tracing::warn!(error, "The CSINode still names a CSI driver that is gone");
             }
@@ -227,6 +260,8 @@ impl actix::Handler<NodeObserved> for VolumeManager {
     fn handle(&mut self, NodeObserved(node): NodeObserved, ctx: &mut Ctx<Self>) {
         // Attachments outlive an incarnation, which begins with no Node: that there is none may be news for them alone.
         self.deps.backends.attachments.learn(node.clone());
+        // A volume that has left the Node may be told anew.
+        self.tell_volumes(ctx);
         if self.csi.node != node {
             self.csi.node = node;
             self.introduce_again(ctx);

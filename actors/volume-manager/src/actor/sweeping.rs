@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bridge_node::host::OtherVolume;
 use messages::PodUid;
 use messages::event_recorder::EventObject;
 use messages::facts::OtherVolumesObserved;
 use supervision::Ctx;
 
 use super::{MountAsker, Timer, UnmountAnswer, VolumeManager};
+use crate::devices::Device;
 use crate::operations::Kind;
 use crate::orphans::{KeepReason, KnownPods, SweepPolicy};
 use crate::sweep::{self, Looked};
@@ -19,37 +21,46 @@ impl VolumeManager {
     pub(super) fn look_for_others(&mut self, ctx: &mut Ctx<Self>) {
         if self.deps.others_watchers.is_empty() {
             // Without a cluster nothing is attached.
-            self.undone.clear();
-            self.undone_parts.clear();
             return;
         }
         let look = unmount::found_volumes(self.deps.backends.clone(), None);
-        let undone = std::mem::take(&mut self.undone);
-        let parts = std::mem::take(&mut self.undone_parts);
+        let undone = self.deps.backends.attachments.to_confirm();
         ctx.effect("look for volumes of others", None, look, move |actor, found, ctx| match found {
             Ok(found) => {
-                let is_gone = |uid: &PodUid| !actor.asked_for.contains_key(uid);
-                let gone = undone.into_iter().filter(is_gone).collect();
-                actor.deps.backends.attachments.forget(&gone);
-                for (uid, name) in &parts {
-                    actor.deps.backends.attachments.forget_one(uid, name);
-                }
+                let gone = actor.left_unheard(&found);
+                let (attachments, devices) = (&actor.deps.backends.attachments, &actor.deps.backends.devices);
+                attachments.confirm(&undone, |uid| actor.asked_for.contains_key(uid));
+                attachments.forget(&gone);
+                let idle: BTreeSet<Device> = gone.iter().flat_map(|uid| devices.leave(uid)).collect();
                 actor.found = Some(others::observed(&found));
                 actor.tell_volumes(ctx);
+                for device in idle {
+                    actor.release(device, ctx);
+                }
             }
-            Err(error) => {
-                actor.undone.extend(undone);
-                actor.undone_parts.extend(parts);
-                tracing::warn!(%error, "Cannot tell which volumes other kubelets have left");
-            }
+            Err(error) => tracing::warn!(%error, "Cannot tell which volumes other kubelets have left"),
         });
+    }
+
+    /// The pods that want or use volumes and are gone, with all that was `found` of them: an earlier incarnation has undone
+    /// them and did not hear of it.
+    fn left_unheard(&self, found: &[OtherVolume]) -> BTreeSet<PodUid> {
+        if !self.desired.is_complete() {
+            return BTreeSet::new();
+        }
+        let is_busy = |uid: &PodUid| self.asked_for.contains_key(uid) || self.operations.contains_key(uid);
+        let is_found = |uid: &PodUid| found.iter().any(|volume| volume.pod.as_deref() == Some(uid.as_str()));
+        let mut pods = self.deps.backends.attachments.pods();
+        pods.extend(self.deps.backends.devices.pods());
+        pods.retain(|uid| self.desired.is_removed(uid) && !is_busy(uid) && !is_found(uid));
+        pods
     }
 
     /// Tells the watchers which volumes are in use. Before the first look nothing is told: a volume of an earlier kubelet would
     /// be missing.
     pub(super) fn tell_volumes(&mut self, ctx: &mut Ctx<Self>) {
         let Some(found) = &self.found else { return };
-        let own = Arc::new(self.deps.backends.attachments.names());
+        let own = Arc::new(self.deps.backends.attachments.to_tell(found));
         self.told_volumes.set(OtherVolumesObserved { own, ..found.clone() }, ctx);
     }
 
