@@ -329,7 +329,8 @@ impl ImageManager {
         let mut left = false;
         for (image, share) in self.deps.images.pulls_in_flight() {
             let key = PullKey { image, share };
-            if self.running.contains_key(&key) {
+            // One whose asker waits for a place is joined when it has one.
+            if self.running.contains_key(&key) || self.pulls.has(&key) {
                 continue;
             }
             if self.now() >= UNWANTED {

@@ -317,6 +317,11 @@ impl<A> Pulls<A> {
         self.pulls.get_mut(key).map_or(&mut [], |pull| pull.askers.as_mut_slice())
     }
 
+    /// Whether this pull runs or waits for its turn.
+    pub fn has(&self, key: &PullKey) -> bool {
+        self.pulls.contains_key(key)
+    }
+
     /// Every pull that runs or waits for its turn, and its askers.
     pub fn all(&self) -> impl Iterator<Item = (&PullKey, &[A])> {
         self.pulls.iter().map(|(key, pull)| (key, pull.askers.as_slice()))

@@ -126,6 +126,29 @@ fn a_new_incarnation_joins_the_pull_that_is_under_way() {
 }
 
 #[test]
+fn a_pull_under_way_goes_on_while_its_asker_waits_for_a_place() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let mut deps = near.deps(stage);
+        deps.settings.limits.parallel = 1;
+        let actor = stage.start(deps, ImageManager::new);
+        let other = "understudy.dev/other:1";
+        publish(stage, ABSENT, 100 * SECOND);
+        publish(stage, other, 60 * SECOND);
+        let first = asked(&actor, ask(ABSENT, &[]));
+        stage.until("the pull", || pulls(stage) == 1).await;
+        stage.crash::<ImageManager>().await;
+        assert_eq!(first.await.unwrap(), Err(AskError::Lost));
+        let before = asked(&actor, ask(other, &[]));
+        stage.until("the only place to be taken", || pulls(stage) == 2).await;
+        let again = asked(&actor, ask(ABSENT, &[]));
+        before.await.unwrap().unwrap().unwrap();
+        again.await.unwrap().unwrap().unwrap();
+        assert_eq!(pulls(stage), 2, "the runtime was asked once for each");
+    });
+}
+
+#[test]
 fn deleted_images_are_counted() {
     alone(async |stage| {
         let near = Neighbours::new();

@@ -1,5 +1,6 @@
 //! The actor: merges the pods of the sources, admits or refuses them, and tells its observers of the result.
 
+mod mirrors;
 mod node;
 mod pressure;
 mod reports;
@@ -33,10 +34,9 @@ use supervision::{Address, AskError, AskPort, Ctx, Subsystem, blame};
 
 use crate::admission::{NodeView, counted_as, preemption};
 use crate::decide::{Decisions, Outcome, Victim};
-use crate::execute::{self, Done};
 use crate::merge::{Candidate, Duplicate, Sources};
 use crate::metrics::PodManagerMetrics;
-use crate::mirror::{MirrorError, Mirrors, Step};
+use crate::mirror::Mirrors;
 use crate::reported::ReportedFacts;
 use tell::Told;
 
@@ -164,38 +164,6 @@ impl PodManager {
         self.may_decide()
             && self.known.has_heard_runtime()
             && self.sources.heard_all(&self.deps.config.sources)
-    }
-
-    /// Does what is to be done about mirror pods now.
-    fn mirror(&mut self, ctx: &mut Ctx<Self>) {
-        let Some(api) = self.deps.api.clone() else { return };
-        let all = self.has_decided_all();
-        let ending = self.known.names_of_statics();
-        for step in self.mirrors.steps(self.told.statics(), all, |name| ending.contains(name)) {
-            let work = execute::mirror(api.clone(), self.deps.config.node.name.clone(), step.clone());
-            ctx.effect("mirror", Some(step.uid()), work, move |actor, outcome, ctx| {
-                actor.mirrored(&step, outcome, ctx)
-            });
-        }
-    }
-
-    fn mirrored(&mut self, step: &Step, outcome: Result<Done, MirrorError>, ctx: &mut Ctx<Self>) {
-        let name = step.full_name();
-        match outcome {
-            Ok(Done::Created(pod)) => self.mirrors.created(*pod),
-            Ok(Done::Deleted) => self.mirrors.deleted(&name),
-            Err(error) => {
-                let failed = self.mirrors.failed(&name, &error);
-                if failed.is_news {
-                    tracing::warn!(%error, pod = name, "The static pod is not mirrored at the API server as it should be");
-                }
-                ctx.set_timer(Timer::Mirror(name), failed.pause);
-                return;
-            }
-        }
-        self.mirrors.done(&name);
-        self.tell_mirrors(ctx);
-        self.mirror(ctx);
     }
 
     /// Decides anew about every pod, and tells the observers.
@@ -424,6 +392,8 @@ pub enum Timer {
     Exceeded(PodRef),
     /// The mirror pod of this full name may be tried again.
     Mirror(String),
+    /// The API server's watch has had time to tell of the mirror pod of this full name, which was created.
+    MirrorMade(String),
     /// Tell followers what they are owed of the desired pods, or a digest of them.
     Tell,
     /// Tell StatusManager the mirrors again.
@@ -477,6 +447,7 @@ impl Subsystem for PodManager {
                 self.mirrors.done(&name);
                 self.mirror(ctx);
             }
+            Timer::MirrorMade(name) => self.see_made(&name, ctx),
         }
     }
 
@@ -492,7 +463,8 @@ impl Subsystem for PodManager {
             | Timer::Tell
             | Timer::TellMirrors
             | Timer::Count
-            | Timer::Mirror(_) => None,
+            | Timer::Mirror(_)
+            | Timer::MirrorMade(_) => None,
         }
     }
 

@@ -14,8 +14,8 @@ use crate::mirror::{MirrorError, Step, mirror_of};
 pub(crate) enum Done {
     /// This mirror pod exists now.
     Created(Box<Pod>),
-    /// The mirror pod is gone.
-    Deleted,
+    /// This mirror pod is gone.
+    Deleted(PodRef),
 }
 
 /// Carries out one step.
@@ -30,7 +30,7 @@ pub(crate) async fn mirror(
             delete(&*api, &mirror, true).await?;
             create(&*api, &node, &pod).await
         }
-        Step::Delete(mirror) => delete(&*api, &mirror, false).await.map(|()| Done::Deleted),
+        Step::Delete(mirror) => delete(&*api, &mirror, false).await.map(|()| Done::Deleted(mirror)),
     }
 }
 

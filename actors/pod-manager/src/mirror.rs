@@ -70,6 +70,8 @@ pub struct Mirrors {
     busy: BTreeSet<String>,
     /// The full names among `busy` that are in a pause.
     waiting: BTreeSet<String>,
+    /// By full name, while a step about it is under way: the mirror that the watch told to be gone last.
+    gone: BTreeMap<String, PodUid>,
     /// What went wrong with the last steps, by full name.
     troubles: BTreeMap<String, Trouble>,
 }
@@ -96,7 +98,14 @@ impl Mirrors {
     pub fn heard<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) {
         let mirrors = pods.filter(|pod| is_mirror(pod));
         let named = |pod: &Arc<Pod>| (PodRef::of(pod).full_name(), pod.clone());
-        self.known = Some(mirrors.map(named).collect());
+        let now: BTreeMap<String, Arc<Pod>> = mirrors.map(named).collect();
+        for (name, mirror) in self.known.iter().flatten().filter(|(name, _)| self.busy.contains(*name)) {
+            let uid = PodRef::of(mirror).uid;
+            if now.get(name).is_none_or(|there| PodRef::of(there).uid != uid) {
+                self.gone.insert(name.clone(), uid);
+            }
+        }
+        self.known = Some(now);
     }
 
     /// A mirror has changed, or what was one is none any more.
@@ -108,6 +117,10 @@ impl Mirrors {
             let name = before.full_name();
             if known.get(&name).is_some_and(|mirror| PodRef::of(mirror).uid == before.uid) {
                 known.remove(&name);
+            }
+            let goes_on = now.is_some_and(|now| is_mirror(now) && PodRef::of(now).uid == before.uid);
+            if !goes_on && self.busy.contains(&name) {
+                self.gone.insert(name, before.uid);
             }
         }
         if let Some(now) = now.filter(|pod| is_mirror(pod)) {
@@ -167,20 +180,37 @@ impl Mirrors {
         steps
     }
 
-    /// Adds a mirror that was created, before the API server's list has it.
+    /// Adds a mirror that was created, before the API server's list has it; unless the watch has told meanwhile that it is
+    /// gone, or what it is by now.
     pub fn created(&mut self, pod: Pod) {
-        let name = PodRef::of(&pod).full_name();
+        let pod_ref = PodRef::of(&pod);
+        let name = pod_ref.full_name();
         self.troubles.remove(&name);
-        if let Some(known) = &mut self.known {
+        let Some(known) = &mut self.known else { return };
+        let is_gone = self.gone.get(&name) == Some(&pod_ref.uid);
+        let has_newer = known.get(&name).is_some_and(|there| version(there) > version(&pod));
+        if !is_gone && !has_newer {
             known.insert(name, Arc::new(pod));
         }
     }
 
-    /// Removes a mirror that was deleted.
-    pub fn deleted(&mut self, full_name: &str) {
-        self.troubles.remove(full_name);
-        if let Some(known) = &mut self.known {
-            known.remove(full_name);
+    /// The watch has had time to tell of a mirror that was created: what it has told of the full name holds.
+    pub fn settled(&mut self, full_name: &str, told: Option<Arc<Pod>>) {
+        let Some(known) = &mut self.known else { return };
+        match told {
+            Some(mirror) => known.insert(full_name.to_owned(), mirror),
+            None => known.remove(full_name),
+        };
+    }
+
+    /// Removes a mirror that was deleted. The watch may have told of another one of its name meanwhile.
+    pub fn deleted(&mut self, mirror: &PodRef) {
+        let name = mirror.full_name();
+        self.troubles.remove(&name);
+        if let Some(known) = &mut self.known
+            && known.get(&name).is_some_and(|there| PodRef::of(there).uid == mirror.uid)
+        {
+            known.remove(&name);
         }
     }
 
@@ -203,14 +233,21 @@ impl Mirrors {
     pub fn done(&mut self, full_name: &str) {
         self.busy.remove(full_name);
         self.waiting.remove(full_name);
+        self.gone.remove(full_name);
     }
 
     /// Ends every pause. Returns the full names that were in one.
     pub fn retry(&mut self) -> BTreeSet<String> {
         let waiting = std::mem::take(&mut self.waiting);
         self.busy.retain(|name| !waiting.contains(name));
+        self.gone.retain(|name, _| !waiting.contains(name));
         waiting
     }
+}
+
+/// Which state of an object this is: of two at one server the later one has the higher number.
+fn version(pod: &Pod) -> Option<u64> {
+    pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// The mirror pod to create for a static pod; none while the Node has no UID or is being deleted, because the
@@ -334,6 +371,61 @@ mod tests {
         assert_eq!(mirrors.steps([].iter(), false, |_| false), []);
         let steps = mirrors.steps([].iter(), true, |name| name == "a_ns");
         assert_eq!(steps, [Step::Delete(PodRef::of(&mirror("b", "2")))]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_later_than_the_watch_brings_no_mirror_back() {
+        let at = |version: &str| {
+            let mut pod = (*mirror("a", "1")).clone();
+            pod.metadata.resource_version = Some(version.to_owned());
+            Arc::new(pod)
+        };
+        let statics = [fixed("a", "1")];
+        let create = [Step::Create(statics[0].clone())];
+        for is_list in [false, true] {
+            let mut mirrors = heard(&[]);
+            assert_eq!(mirrors.steps(statics.iter(), true, |_| false), create);
+            mirrors.changed(None, Some(&at("5")));
+            if is_list {
+                mirrors.heard([].iter());
+            } else {
+                mirrors.changed(Some(&at("5")), None);
+            }
+            mirrors.created((*at("5")).clone());
+            mirrors.done("a_ns");
+            assert_eq!(mirrors.steps(statics.iter(), true, |_| false), create, "it was deleted meanwhile");
+            mirrors.changed(None, Some(&at("10")));
+            mirrors.created((*at("9")).clone());
+            mirrors.done("a_ns");
+            let now = mirrors.of(statics.iter()).remove(&PodUid::new("1")).unwrap();
+            assert_eq!(now.metadata.resource_version.as_deref(), Some("10"), "it was changed meanwhile");
+        }
+    }
+
+    #[test]
+    fn a_mirror_of_which_the_watch_tells_nothing_is_made_again() {
+        let mut mirrors = heard(&[]);
+        let statics = [fixed("a", "1")];
+        let create = [Step::Create(statics[0].clone())];
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), create);
+        mirrors.created((*mirror("a", "1")).clone());
+        mirrors.done("a_ns");
+        mirrors.settled("a_ns", Some(mirror("a", "1")));
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), []);
+        mirrors.settled("a_ns", None);
+        assert_eq!(mirrors.steps(statics.iter(), true, |_| false), create);
+    }
+
+    #[test]
+    fn the_end_of_a_mirror_is_none_of_another_of_its_name() {
+        let [old, new] = [mirror("a", "1"), mirror("a", "2")];
+        let mut mirrors = heard(std::slice::from_ref(&old));
+        assert_eq!(mirrors.steps([].iter(), true, |_| false), [Step::Delete(PodRef::of(&old))]);
+        mirrors.changed(Some(&old), None);
+        mirrors.changed(None, Some(&new));
+        mirrors.deleted(&PodRef::of(&old));
+        mirrors.done("a_ns");
+        assert_eq!(mirrors.steps([].iter(), true, |_| false), [Step::Delete(PodRef::of(&new))]);
     }
 
     #[test]

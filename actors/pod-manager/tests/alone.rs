@@ -368,3 +368,20 @@ fn a_mirror_that_the_server_fails_to_make_is_made_ten_seconds_later() {
             .await;
     });
 }
+
+#[test]
+fn a_mirror_that_is_gone_before_the_watch_tells_of_it_is_made_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 1);
+        stage.until("the mirror", || near.api.list::<Pod>().len() == 1).await;
+        assert!(near.api.delete::<Pod>(Some("default"), &pod(0).pod_ref.name, Some(0)));
+        assert_eq!(near.api.list::<Pod>().len(), 0);
+        stage.pass(30 * SECOND).await;
+        assert_eq!(near.api.count(Verb::Create, "pods"), 1, "the watch may be late");
+        stage.pass(40 * SECOND).await;
+        assert_eq!((near.api.list::<Pod>().len(), near.api.count(Verb::Create, "pods")), (1, 2));
+    });
+}

@@ -34,6 +34,8 @@ const WORKER_MAILBOX: usize = 16;
 const ADOPTED_WITHIN: Duration = Duration::from_secs(2);
 /// Pause until it is seen again whether a worker that ends has ended.
 const ENDING_PAUSE: Duration = Duration::from_millis(20);
+/// How often it is seen whether workers have ended whose last report was lost.
+const LOST_EVERY: Duration = Duration::from_secs(60);
 
 /// Questions for all workers that wait, at most.
 const WAITING_MAX: usize = 16;
@@ -50,6 +52,8 @@ pub enum Timer {
     Tell,
     /// Adopted workers had time to report.
     Adopted,
+    /// Workers may have ended whose last report was lost.
+    Lost,
 }
 
 /// The pool of all pod workers.
@@ -62,6 +66,8 @@ pub struct PodWorkerPool {
     children: BTreeMap<PodUid, Child<PodWorker>>,
     /// Pods whose worker is over and may not have ended yet.
     ending: BTreeSet<PodUid>,
+    /// Pods whose worker had ended when that was seen last, while the pool had no report of it.
+    lost: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
     observed: Followed<SeenPod>,
@@ -79,6 +85,7 @@ impl PodWorkerPool {
             worker_registry: WorkerRegistry::default(),
             children: BTreeMap::new(),
             ending: BTreeSet::new(),
+            lost: BTreeSet::new(),
             health: None,
             addresses: None,
             observed: Followed::default(),
@@ -184,6 +191,7 @@ impl PodWorkerPool {
         }
         self.wake(ctx);
         self.children.remove(&uid);
+        self.lost.remove(&uid);
         self.evictions.remove(&uid);
         // The worker ends by itself; this stops one that is just being restarted.
         ctx.stop_child::<PodWorker>(&uid);
@@ -202,6 +210,26 @@ impl PodWorkerPool {
             ctx.set_timer(Timer::Ending, ENDING_PAUSE);
         }
         self.act(ctx);
+    }
+
+    /// A worker ends once nothing is left of its pod and this mailbox has taken its last report. If that was lost on the way the
+    /// worker counts as over all the same.
+    fn see_lost(&mut self, ctx: &mut Ctx<Self>) {
+        let ended = self.children.iter().filter(|(_, child)| child.has_ended());
+        let ended: BTreeSet<PodUid> = ended.map(|(uid, _)| uid.clone()).collect();
+        // The report of one that has just ended may wait in the mailbox.
+        let before = std::mem::replace(&mut self.lost, ended);
+        let mut is_news = false;
+        for uid in self.lost.intersection(&before) {
+            if self.worker_registry.ended(uid) {
+                tracing::warn!(pod = %uid, "The worker has ended, and its last report is lost");
+                is_news = true;
+            }
+        }
+        if is_news {
+            self.act(ctx);
+        }
+        ctx.set_timer(Timer::Lost, LOST_EVERY);
     }
 
     fn wake(&mut self, ctx: &mut Ctx<Self>) {
@@ -272,6 +300,7 @@ impl Subsystem for PodWorkerPool {
             ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
         self.check_resolv_conf(ctx);
+        ctx.set_timer(Timer::Lost, LOST_EVERY);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -282,6 +311,7 @@ impl Subsystem for PodWorkerPool {
                 self.wake(ctx);
             }
             Timer::Adopted => self.answer_waiting(),
+            Timer::Lost => self.see_lost(ctx),
         }
     }
 

@@ -32,19 +32,22 @@ struct Worker {
     /// Whether an earlier incarnation of the pool has started it.
     is_adopted: bool,
     report: Option<Arc<WorkerReport>>,
+    /// Whether it has ended, also if its last report was lost.
+    has_ended: bool,
 }
 
 impl Worker {
     /// Whether the pod holds nothing on this node any more.
     fn is_released(&self) -> bool {
-        self.report.as_ref().is_some_and(|report| report.state == WorkerState::Terminated && report.released)
+        let is_released =
+            |report: &Arc<WorkerReport>| report.state == WorkerState::Terminated && report.released;
+        self.has_ended || self.report.as_ref().is_some_and(is_released)
     }
 
     /// Whether the worker is done for good.
     fn is_over(&self) -> bool {
-        matches!(self.told, LastOrder::Gone(_))
-            && self.is_released()
-            && self.report.as_ref().is_some_and(|report| report.deleted)
+        let is_deleted = || self.report.as_ref().is_some_and(|report| report.deleted);
+        self.has_ended || (matches!(self.told, LastOrder::Gone(_)) && self.is_released() && is_deleted())
     }
 }
 
@@ -98,6 +101,7 @@ impl WorkerRegistry {
             is_static: true,
             is_adopted: true,
             report: None,
+            has_ended: false,
         };
         self.workers.entry(uid.clone()).or_insert(worker);
         self.touched.insert(uid.clone());
@@ -154,6 +158,13 @@ impl WorkerRegistry {
             worker.told = LastOrder::Gone(Some(desired.clone()));
         }
         !same
+    }
+
+    /// The worker has ended, which none does before nothing is left of its pod. Whether that is news.
+    pub fn ended(&mut self, uid: &PodUid) -> bool {
+        let Some(worker) = self.workers.get_mut(uid) else { return false };
+        self.touched.insert(uid.clone());
+        !std::mem::replace(&mut worker.has_ended, true)
     }
 
     /// A start that could not be carried out yet: it is decided about anew when [`WorkerRegistry::touch`] says so.
@@ -350,6 +361,7 @@ impl WorkerRegistry {
             is_static: is_static(desired.source),
             is_adopted: false,
             report: None,
+            has_ended: false,
         };
         self.workers.insert(uid.clone(), worker);
         orders.push(Order::Start(pod, Want::Run(desired)));
@@ -379,6 +391,7 @@ impl WorkerRegistry {
             is_static: false,
             is_adopted: false,
             report: None,
+            has_ended: false,
         };
         orders.push(Order::Start(state.pod.clone(), Want::Gone(None)));
         self.workers.insert(uid.clone(), worker);

@@ -24,6 +24,7 @@ use messages::probe_manager::ResendVerdicts;
 use messages::resource_manager::{CgroupFailure, EnsurePodCgroup, PodCgroup, RemovePodCgroup};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
+use messages::supervision::Fault as ActorFault;
 use messages::volume_manager::{
     MountVolumes, MountedVolumes, PrepareSubpaths, UnmountVolumes, VolumeError, VolumesNotReady,
 };
@@ -413,6 +414,25 @@ fn the_last_report_of_a_worker_reaches_a_follower_that_refused_it() {
         assert_ne!(near.report(), Some((WorkerState::Terminated, true)), "it is refused");
         near.reports.fall_silent();
         stage.until("the last report", || near.report() == Some((WorkerState::Terminated, true))).await;
+    });
+}
+
+#[test]
+fn a_worker_whose_last_report_is_lost_is_over_all_the_same() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the container to run", || runs(stage)).await;
+        stage.pass(SECOND).await;
+        stage.inject::<PodWorkerPool>(ActorFault::Drop { message: "PodReported".to_owned(), count: 100 });
+        actor.address().tell(desired_of(&[])).unwrap();
+        stage.until("everything to be given back", || near.remove_cgroup.count() > 0).await;
+        stage.pass(30 * SECOND).await;
+        assert_eq!(near.report(), Some((WorkerState::Syncing, false)), "what came after is lost");
+        stage.pass(120 * SECOND).await;
+        assert_eq!(near.report(), Some((WorkerState::Terminated, true)));
+        assert_eq!(stage.observed::<PodWorkerPool>().await["workers"], 0);
     });
 }
 

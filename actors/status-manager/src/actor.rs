@@ -144,7 +144,8 @@ impl StatusManager {
     }
 
     fn restore(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.effect("restore", None, restore(self.deps.checkpoints.clone()), Self::restored);
+        let restored = restore(self.deps.checkpoints.clone(), ctx.incarnation() <= 1);
+        ctx.effect("restore", None, restored, Self::restored);
     }
 
     fn restored(&mut self, outcome: Result<Restored, CheckpointError>, ctx: &mut Ctx<Self>) {

@@ -56,11 +56,16 @@ pub(crate) struct Restored {
     pub(crate) unusable: Vec<UnusableCheckpoint>,
 }
 
-/// Reads every checkpoint.
+/// Reads every checkpoint. At the start of a process, which is the actor's first incarnation, those of refused pods are removed:
+/// each kubelet judges anew the pods that an earlier one refused, since its configuration may be another. Later incarnations tell
+/// PodManager of them, which may have crashed at the same time: a refused pod stays refused.
 ///
 /// # Errors
 /// Reading itself failed: then nothing is known, which is not the same as there being no checkpoint.
-pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored, CheckpointError> {
+pub(crate) async fn restore(
+    store: Arc<dyn CheckpointStore>,
+    is_first: bool,
+) -> Result<Restored, CheckpointError> {
     let names = store.list(PREFIX).await?;
     let loads = names.into_iter().map(|name| {
         let load = store.load(&name);
@@ -72,8 +77,7 @@ pub(crate) async fn restore(store: Arc<dyn CheckpointStore>) -> Result<Restored,
         match content {
             Ok(None) => {}
             Ok(Some(content)) => match contained(&name, || decode(&name, content)) {
-                // Each kubelet judges anew the pods that an earlier one refused: its configuration may be another.
-                Ok(checkpoint) if is_refusal(&checkpoint.status) => {
+                Ok(checkpoint) if is_first && is_refusal(&checkpoint.status) => {
                     let _ = store.remove(&name).await;
                 }
                 Ok(checkpoint) => {

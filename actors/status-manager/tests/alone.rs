@@ -10,7 +10,7 @@ use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use bridge_metrics::Registry;
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{DesiredPod, RuntimeObserved, SeenPod, WorkerState};
+use messages::facts::{DesiredPod, Rejection, RuntimeObserved, SeenPod, WorkerState};
 use messages::node_status::ResendNode;
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
@@ -293,5 +293,29 @@ fn a_checkpoint_that_is_corrupt_is_told_and_left_out() {
         let reasons: Vec<_> = near.events.heard().into_iter().map(|event| event.reason.to_string()).collect();
         assert_eq!((unusable.as_u64(), reasons), (Some(1), vec!["CorruptPodStatus".to_owned()]));
         assert_eq!(near.touched.count(), 0, "no pod's end waits for a look");
+    });
+}
+
+#[test]
+fn a_refusal_that_the_server_does_not_know_outlives_a_crash_and_not_the_process() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        near.api.set_down(true);
+        let why = Rejection { reason: "OutOfcpu".to_owned(), message: "there is no room".to_owned() };
+        let refused = DesiredPod { rejected: Some(why), ..(*api_pod(0)).clone() };
+        actor.address().tell(desired_of(&[Arc::new(refused)])).unwrap();
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(SECOND).await;
+        stage.crash::<StatusManager>().await;
+        let uid = api_pod(0).pod_ref.uid.clone();
+        let known = ask(&actor, GetKnownStatuses, SECOND).await.unwrap();
+        let status = known.get(&uid).expect("PodManager, which may have crashed, too, asks for it");
+        assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+        actor.stop();
+        stage.pass(SECOND).await;
+        let next = near.start(stage);
+        let known = ask(&next, GetKnownStatuses, SECOND).await.unwrap();
+        assert!(!known.contains_key(&uid), "another kubelet judges it anew");
     });
 }

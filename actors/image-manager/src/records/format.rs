@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const OLDER: &str = "kubelet.config.k8s.io/v1alpha1";
+/// More than the keys and brackets of one object of a record take.
+const KEYS_BYTES: usize = 128;
 
 /// `ImagePullIntent`: a pull of this image has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +74,21 @@ pub struct PullSecret {
     pub credential_hash: String,
 }
 
+impl PullCredentials {
+    /// About how many bytes it takes in the record of an image under this name.
+    pub fn weight(&self, name: &str) -> usize {
+        let secrets = self.kubernetes_secrets.iter().map(PullSecret::weight);
+        let accounts = self.kubernetes_service_accounts.iter().map(PullServiceAccount::weight);
+        name.len() + KEYS_BYTES + secrets.chain(accounts).sum::<usize>()
+    }
+}
+
 impl PullSecret {
+    fn weight(&self) -> usize {
+        let fields = [&self.uid, &self.namespace, &self.name, &self.credential_hash];
+        KEYS_BYTES + fields.map(String::len).iter().sum::<usize>()
+    }
+
     /// Namespace, name and UID, which identify a secret.
     pub fn coordinates(&self) -> (&str, &str, &str) {
         (&self.namespace, &self.name, &self.uid)
@@ -89,6 +105,12 @@ pub struct PullServiceAccount {
     namespace: String,
     #[serde(default)]
     name: String,
+}
+
+impl PullServiceAccount {
+    fn weight(&self) -> usize {
+        KEYS_BYTES + [&self.uid, &self.namespace, &self.name].map(String::len).iter().sum::<usize>()
+    }
 }
 
 impl Intent {

@@ -1,9 +1,16 @@
 //! What a pull, or a use, adds to the record of an image.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 
 use super::format::{PullCredentials, PullSecret, PulledRecord};
 use crate::credentials::Credential;
+
+/// About how many bytes the record of an image has at most. One of more than a mebibyte would not be read.
+const BYTES_MAX: usize = 512 * 1024;
+/// The most secrets under one name of an image.
+const SECRETS_MAX: usize = 200;
 
 /// The access that a pull with this credential proves.
 pub fn pulled_with(used: Option<&Credential>) -> PullCredentials {
@@ -41,6 +48,9 @@ pub fn merged(
         Some(new) if new != PullCredentials::default() => add(&mut record, name, new),
         _ => false,
     };
+    if changed {
+        shrink(&mut record, name);
+    }
     record.last_updated_time = Some(now);
     (fresh || changed).then_some(record)
 }
@@ -63,12 +73,64 @@ fn add(record: &mut PulledRecord, name: &str, new: PullCredentials) -> bool {
         match known.kubernetes_secrets.iter_mut().find(same) {
             Some(other) if *other == secret => continue,
             Some(other) => *other = secret,
-            None => known.kubernetes_secrets.push(secret),
+            None => {
+                leave_room(&mut known.kubernetes_secrets);
+                known.kubernetes_secrets.push(secret);
+            }
         }
         changed = true;
     }
     known.kubernetes_secrets.sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
     changed
+}
+
+/// Leaves room for one more secret under a name: the namespace with the most of them loses its last.
+fn leave_room(secrets: &mut Vec<PullSecret>) {
+    while secrets.len() >= SECRETS_MAX {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for secret in secrets.iter() {
+            *counts.entry(secret.namespace.as_str()).or_default() += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let most = most.map(|(namespace, _)| namespace.to_owned());
+        let is_of_most = |secret: &PullSecret| Some(&secret.namespace) == most.as_ref();
+        let Some(place) = secrets.iter().rposition(is_of_most) else { return };
+        secrets.remove(place);
+    }
+}
+
+/// Forgets names other than `new` until the record is small enough: always one of the owner that has most of the record. A
+/// pod that uses such a name proves its access by a pull again.
+fn shrink(record: &mut PulledRecord, new: &str) {
+    let weights = record.credential_mapping.iter().map(|(name, access)| access.weight(name));
+    let mut left: usize = weights.sum();
+    if left <= BYTES_MAX {
+        return;
+    }
+    let mut owners: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
+    for (name, access) in record.credential_mapping.iter().filter(|(name, _)| name.as_str() != new) {
+        let (bytes, names) = owners.entry(owner(name, access)).or_default();
+        *bytes += access.weight(name);
+        names.push(name.clone());
+    }
+    while left > BYTES_MAX {
+        let Some((bytes, names)) = owners.values_mut().max_by_key(|(bytes, _)| *bytes) else { return };
+        let Some(name) = names.pop() else { return };
+        let Some(access) = record.credential_mapping.remove(&name) else { return };
+        let weight = access.weight(&name);
+        *bytes = bytes.saturating_sub(weight);
+        left = left.saturating_sub(weight);
+    }
+}
+
+/// By whose doing a name is in a record: the namespaces whose secrets opened it, or the registry of one that is open to all.
+fn owner(name: &str, access: &PullCredentials) -> String {
+    let namespaces: BTreeSet<&str> =
+        access.kubernetes_secrets.iter().map(|secret| secret.namespace.as_str()).collect();
+    if namespaces.is_empty() {
+        return format!("/{}", name.split('/').next().unwrap_or_default());
+    }
+    namespaces.into_iter().collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -121,6 +183,42 @@ mod tests {
     fn a_credential_of_the_node_opens_the_image_and_one_of_a_secret_does_not() {
         assert!(pulled_with(None).node_pods_accessible);
         assert!(pulled_with(Some(&Credential::default())).node_pods_accessible);
+    }
+
+    /// The access of a pull with a secret of this namespace, of the longest possible name.
+    fn of_namespace(namespace: &str, number: usize) -> Option<PullCredentials> {
+        of(&[PullSecret {
+            uid: "u".repeat(36),
+            namespace: namespace.to_owned(),
+            name: format!("{number:0253}"),
+            credential_hash: "0".repeat(64),
+        }])
+    }
+
+    #[test]
+    fn a_record_can_always_be_read_and_the_namespace_that_fills_it_is_forgotten() {
+        let mut record = merged(None, "id", "quiet.io/app", of_namespace("quiet", 0), at(1)).unwrap();
+        for number in 0..3000 {
+            let name = format!("crowd.io/app{number:04}");
+            record = merged(Some(record), "id", &name, of_namespace("crowd", 0), at(1)).unwrap();
+            assert!(record.credential_mapping.contains_key(&name), "what was just proven holds");
+        }
+        let bytes = record.to_json().len();
+        assert!((1 << 18..1 << 20).contains(&bytes), "{bytes}");
+        assert!(record.credential_mapping.contains_key("quiet.io/app"));
+    }
+
+    #[test]
+    fn the_secrets_of_a_name_are_bounded_and_the_namespace_with_the_most_pays() {
+        let mut record = merged(None, "id", "app", of_namespace("quiet", 0), at(1)).unwrap();
+        for number in 0..2 * SECRETS_MAX {
+            record = merged(Some(record), "id", "app", of_namespace("crowd", number), at(1)).unwrap();
+        }
+        let secrets = &record.credential_mapping["app"].kubernetes_secrets;
+        assert_eq!(secrets.len(), SECRETS_MAX);
+        assert!(secrets.iter().any(|secret| secret.namespace == "quiet"));
+        let last = format!("{:0253}", 2 * SECRETS_MAX - 1);
+        assert!(secrets.iter().any(|secret| secret.name == last), "what was just proven holds");
     }
 
     proptest! {

@@ -84,6 +84,19 @@ fn workers_come_and_go_with_their_pods() {
 }
 
 #[test]
+fn a_worker_that_has_ended_is_over_whatever_it_has_reported() {
+    let mut worker_registry = WorkerRegistry::default();
+    let (a, b) = (desired("a", "a"), desired("b", "a"));
+    worker_registry.desire(pods(std::slice::from_ref(&a), true));
+    assert_eq!(text(&worker_registry.decide()), ["start a run"]);
+    worker_registry.desire(pods(std::slice::from_ref(&b), true));
+    assert_eq!(text(&worker_registry.decide()), ["tell a gone"], "the other waits for its name");
+    assert!(worker_registry.ended(&a.pod_ref.uid) && !worker_registry.ended(&a.pod_ref.uid));
+    assert_eq!(text(&worker_registry.decide()), ["forget a", "start b run"]);
+    assert!(!worker_registry.ended(&a.pod_ref.uid) && worker_registry.has(&b.pod_ref.uid));
+}
+
+#[test]
 fn one_pods_news_are_decided_about_alone() {
     let mut worker_registry = WorkerRegistry::default();
     let mut told = journal(&[desired("a", "a"), desired("b", "b")], true);
