@@ -213,8 +213,7 @@ start_compiler_cache() {
     # What a crate of others includes from its build script is compiled from a copy whose path is the same for every clone:
     # that path is part of the crate, and with it of the key of each crate above it. The name has cargo's hash of the crate, its
     # features and the compiler. A copy with another content is left alone.
-    as_user tee "$wrapper" >/dev/null <<EOF
-#!/bin/sh
+    { echo '#!/bin/sh' && cat; } <<EOF | as_user tee "$wrapper" >/dev/null
 case "\$CARGO_MANIFEST_DIR" in "$repo"/*) exec "\$@" ;; esac
 case "\${OUT_DIR-}" in
   /*/build/*/out)
