@@ -89,7 +89,7 @@ pub struct RuntimeSandbox {
 }
 
 /// CRI's four container states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ContainerState {
     /// Created, never started.
     Created,

@@ -90,7 +90,11 @@ impl NodeApi {
         let answers = self.deps.answers.clone();
         match port {
             Port::Health => Some((config.health?, health_routes(answers), None, Bounds::PLAIN)),
-            Port::ReadOnly => Some((config.read_only?, read_only_routes(answers), None, Bounds::PLAIN)),
+            Port::ReadOnly => {
+                // Strangers may ask here.
+                let answers = Answers { shared: answers.shared.for_another_port(), ..answers };
+                Some((config.read_only?, read_only_routes(answers), None, Bounds::PLAIN))
+            }
             Port::Secured => {
                 let Secured { access, containers, offers } = self.deps.secured.clone()?;
                 let tls = access.tls.clone();

@@ -54,7 +54,7 @@ async fn checkpointed(
     let location = file.to_string_lossy().into_owned();
     tracing::info!(namespace, pod, container, location, "A container is checkpointed");
     let request = CheckpointContainerRequest { container_id, location: location.clone(), timeout };
-    let done = containers.checkpointing.checkpoint_container(desired.pod_ref.uid.as_str(), request).await;
+    let done = containers.checkpointing.checkpoint_container(request).await;
     done.map_err(|error| failed(error.status_text()))?;
     Ok(json(&serde_json::json!({ "items": [location] })))
 }

@@ -33,6 +33,14 @@ pub struct SharedAnswers {
     pub(crate) tree: Arc<Joined>,
 }
 
+impl SharedAnswers {
+    /// The same answers for another port: of what is being sent there nothing gives way to what is being sent here.
+    #[must_use]
+    pub(crate) fn for_another_port(&self) -> Self {
+        Self { sending: Arc::default(), ..self.clone() }
+    }
+}
+
 /// The text of an answer that is made anew for its askers: those that ask while one is being made share the next one. So a crowd costs
 /// two, and what is told to an asker was read after it had asked.
 #[derive(Debug, Default)]

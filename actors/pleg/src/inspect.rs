@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bridge_cri::{CriError, Listed, RuntimeReads, Whose, container_pid, wire};
+use bridge_cri::{CriError, CriErrorKind, Listed, Rpc, RuntimeReads, Whose, container_pid, wire};
 use bridge_node::host::PodDirReads;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, TryFutureExt};
@@ -102,7 +102,7 @@ async fn sandbox(
     listed: &wire::PodSandbox,
     known: Option<&RuntimeSandbox>,
 ) -> Result<Option<RuntimeSandbox>, CriError> {
-    let ready = listed.state() == wire::PodSandboxState::SandboxReady;
+    let ready = wire::is_ready(listed.state);
     if let Some(known) = known
         && known.ready
         && !ready
@@ -118,17 +118,25 @@ async fn sandbox(
     }
     let request = wire::PodSandboxStatusRequest { pod_sandbox_id: listed.id.clone(), verbose: false };
     match runtime.pod_sandbox_status(request).await {
-        Ok(answer) => Ok(answer.status.as_ref().map(|status| {
+        Ok(answer) => {
+            let status =
+                answer.status.as_ref().filter(|status| status.id == listed.id && status.metadata.is_some());
+            let status = status.ok_or_else(|| says_nothing(Rpc::PodSandboxStatus, &listed.id))?;
             let mut sandbox = observe::sandbox(status);
             // The runtime forgets the address of a stopped sandbox; the pod's status keeps it.
             if let (true, Some(known)) = (sandbox.ips.is_empty(), known) {
                 sandbox.ips.clone_from(&known.ips);
             }
-            sandbox
-        })),
+            Ok(Some(sandbox))
+        }
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// An answer that does not tell of what was asked for: that this is gone it does not say, either.
+fn says_nothing(rpc: Rpc, id: &str) -> CriError {
+    CriError::new(rpc, CriErrorKind::Other, format!("the runtime's answer has no status of {id}"))
 }
 
 /// What is known of the end of a container's process, apart from what the runtime says.
@@ -150,7 +158,7 @@ async fn container(
     end: End,
     found: &mut Found,
 ) -> Result<(), CriError> {
-    let state = observe::container_state(listed.state());
+    let state = observe::container_state(listed.state);
     let has_ended = end != End::Unknown;
     if let Some(known) = known
         && known.state == state
@@ -174,20 +182,21 @@ async fn container(
     };
     match answer {
         Ok(answer) => {
-            if let Some(status) = &answer.status {
-                let mut container = observe::container(listed, status);
-                if container.state == ContainerState::Exited {
-                    let own = own_words(dirs, status).await;
-                    container.message = Arc::from(observe::with_message(&container.message, &own));
-                }
-                if container.state == ContainerState::Running {
-                    if has_ended {
-                        found.undead.push(container.id.clone());
-                    }
-                    found.pids.push((container.id.clone(), container_pid(&answer)));
-                }
-                found.pod.containers.push(container);
+            let status =
+                answer.status.as_ref().filter(|status| status.id == listed.id && status.metadata.is_some());
+            let status = status.ok_or_else(|| says_nothing(Rpc::ContainerStatus, &listed.id))?;
+            let mut container = observe::container(listed, status);
+            if container.state == ContainerState::Exited {
+                let own = own_words(dirs, status).await;
+                container.message = Arc::from(observe::with_message(&container.message, &own));
             }
+            if container.state == ContainerState::Running {
+                if has_ended {
+                    found.undead.push(container.id.clone());
+                }
+                found.pids.push((container.id.clone(), container_pid(&answer)));
+            }
+            found.pod.containers.push(container);
             Ok(())
         }
         Err(error) if error.is_not_found() => Ok(()),

@@ -56,8 +56,8 @@ pub fn time(nanoseconds: i64) -> Option<Timestamp> {
 }
 
 /// The state in a list or status, as facts have it.
-pub fn container_state(state: wire::ContainerState) -> ContainerState {
-    match state {
+pub fn container_state(number: i32) -> ContainerState {
+    match wire::container_state(number) {
         wire::ContainerState::ContainerCreated => ContainerState::Created,
         wire::ContainerState::ContainerRunning => ContainerState::Running,
         wire::ContainerState::ContainerExited => ContainerState::Exited,
@@ -70,8 +70,8 @@ pub fn container_state(state: wire::ContainerState) -> ContainerState {
 pub enum Line {
     /// A sandbox and whether it is ready.
     Sandbox(Arc<str>, bool),
-    /// A container and its state as a number.
-    Container(Arc<str>, i32),
+    /// A container and its state.
+    Container(Arc<str>, ContainerState),
 }
 
 /// The lines of a relist, by pod. Objects without a pod's labels are not Kubernetes' and are left out.
@@ -80,7 +80,7 @@ pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> 
     for sandbox in sandboxes {
         if let Some(pod) = pod_of(&sandbox.labels) {
             let _named = blame::name(&pod.uid);
-            let ready = sandbox.state() == wire::PodSandboxState::SandboxReady;
+            let ready = wire::is_ready(sandbox.state);
             by_pod.entry(pod.uid).or_default().push(Line::Sandbox(Arc::from(sandbox.id.as_str()), ready));
         }
     }
@@ -90,7 +90,7 @@ pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> 
             by_pod
                 .entry(pod.uid)
                 .or_default()
-                .push(Line::Container(Arc::from(container.id.as_str()), container.state));
+                .push(Line::Container(Arc::from(container.id.as_str()), container_state(container.state)));
         }
     }
     for lines in by_pod.values_mut() {
@@ -101,14 +101,8 @@ pub fn lines(sandboxes: &[wire::PodSandbox], containers: &[wire::Container]) -> 
 
 /// The lines that a relist would have if the pod's known state still held.
 pub fn known_lines(pod: &RuntimePod) -> Vec<Line> {
-    let state = |state: ContainerState| match state {
-        ContainerState::Created => wire::ContainerState::ContainerCreated,
-        ContainerState::Running => wire::ContainerState::ContainerRunning,
-        ContainerState::Exited => wire::ContainerState::ContainerExited,
-        ContainerState::Unknown => wire::ContainerState::ContainerUnknown,
-    } as i32;
     let sandboxes = pod.sandboxes.iter().map(|s| Line::Sandbox(s.id.clone(), s.ready));
-    let containers = pod.containers.iter().map(|c| Line::Container(c.id.clone(), state(c.state)));
+    let containers = pod.containers.iter().map(|c| Line::Container(c.id.clone(), c.state));
     let mut lines: Vec<Line> = sandboxes.chain(containers).collect();
     lines.sort();
     lines
@@ -136,7 +130,7 @@ pub fn sandbox(status: &wire::PodSandboxStatus) -> RuntimeSandbox {
     RuntimeSandbox {
         id: Arc::from(status.id.as_str()),
         attempt: status.metadata.as_ref().map_or(0, |m| m.attempt),
-        ready: status.state() == wire::PodSandboxState::SandboxReady,
+        ready: wire::is_ready(status.state),
         created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
         ips: ips.collect(),
         host_network: namespaces.is_some_and(|options| options.network() == wire::NamespaceMode::Node),
@@ -160,7 +154,7 @@ pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> Ru
         sandbox_id: Arc::from(listed.pod_sandbox_id.as_str()),
         name: Arc::from(container_name(listed)),
         attempt: status.metadata.as_ref().map_or(0, |m| m.attempt),
-        state: container_state(status.state()),
+        state: container_state(status.state),
         created_at: time(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
         started_at: time(status.started_at),
         finished_at: time(status.finished_at),

@@ -497,6 +497,26 @@ fn a_container_of_which_the_runtime_has_too_much_to_tell_is_asked_for_less() {
 }
 
 #[test]
+fn an_answer_without_a_status_is_not_the_end_of_what_was_asked_for() {
+    alone(async |stage| {
+        let ran = stage.fakes.run(&pod(0)).await;
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.until("the pod to be told", || near.pool.count() == 1).await;
+        stage.fakes.runtime.withhold_statuses(true);
+        stage.fakes.runtime.exit_container(&ran.container, 0, false);
+        let uid = pod(0).pod_ref.uid.clone();
+        actor.address().tell(PodTouched { uid, token: 1 }).unwrap();
+        stage.until("the complaint", || near.events.count() == 1).await;
+        stage.pass(20 * SECOND).await;
+        assert_eq!(near.pool.count(), 1, "it is what it was until the runtime tells of it");
+        stage.fakes.runtime.withhold_statuses(false);
+        stage.until("the answer", || near.pool.count() == 2).await;
+        assert_eq!(near.pool.last().unwrap().state.containers[0].state, ContainerState::Exited);
+    });
+}
+
+#[test]
 fn a_runtime_that_is_away_is_asked_after_100_ms_doubling_to_5_s() {
     alone(async |stage| {
         stage.fakes.runtime.set_down(true);

@@ -55,6 +55,9 @@ pub(crate) trait Bounded {
 /// years.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// The longest deadline of a checkpoint, whatever its caller asks for.
+const CHECKPOINT_MAX: Duration = Duration::from_secs(3600);
+
 fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0)).min(LONGEST)
 }
@@ -91,7 +94,7 @@ impl Bounded for ExecSyncRequest {
 
 impl Bounded for CheckpointContainerRequest {
     fn deadline(&self, rpc: Rpc, deadlines: &Deadlines) -> Duration {
-        deadlines.of(rpc).max(seconds(self.timeout))
+        deadlines.of(rpc).max(seconds(self.timeout).min(CHECKPOINT_MAX))
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) enum Key {
     Container(String),
     /// A container's log, apart from the container's stop, which may last as long as its grace period.
     Log(String),
+    /// A container's checkpoint, which callers of the kubelet's server ask for: nothing that a pod needs waits for it.
+    Checkpoint(String),
     Image(String),
     /// Pulls of one image by pods that may share the pull; pulls of other shares run beside it.
     Pull(String, PullShare),
@@ -79,6 +81,7 @@ impl Key {
                 id.clone()
             }
             Key::Log(id) => format!("{id}/log"),
+            Key::Checkpoint(id) => format!("{id}/checkpoint"),
             Key::Create { sandbox_id, name } => format!("{sandbox_id}/{name}"),
             Key::Runtime => String::new(),
         }

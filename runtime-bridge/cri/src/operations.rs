@@ -380,12 +380,13 @@ impl Operations {
     ///
     /// # Errors
     /// The runtime's answer; `Unimplemented` where it cannot checkpoint.
-    pub fn checkpoint_container(&self, pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
-        let key = Key::Container(request.container_id.clone());
+    pub fn checkpoint_container(&self, request: CheckpointContainerRequest) -> Reply<()> {
+        let key = Key::Checkpoint(request.container_id.clone());
         let same = Same::Request(request.encode_to_vec());
-        self.fly_blank(key, Rpc::CheckpointContainer, pod_uid, same, move |calls| {
+        let flown = self.submit(key, Rpc::CheckpointContainer, None, same, move |calls| {
             done(calls.checkpoint_container(request))
-        })
+        });
+        flown.map(|ended| ended.map(drop)).boxed()
     }
 
     /// `UpdateRuntimeConfig`.

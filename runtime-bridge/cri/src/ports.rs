@@ -146,7 +146,7 @@ ports! {
     /// The runtime's answer; `Unimplemented` where it cannot checkpoint.
     Checkpointing {
         /// `CheckpointContainer`; see [`Operations::checkpoint_container`].
-        fn checkpoint_container(pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()>;
+        fn checkpoint_container(request: CheckpointContainerRequest) -> Reply<()>;
     }
 
     /// The list of images; for NodeStatus, and as a part of [`Images`].

@@ -21,6 +21,16 @@ impl PodSandboxConfig {
     }
 }
 
+/// The state of a container in a list or a status. What a number means that CRI does not have is unknown.
+pub fn container_state(number: i32) -> ContainerState {
+    ContainerState::try_from(number).unwrap_or(ContainerState::ContainerUnknown)
+}
+
+/// Whether a sandbox with this state is ready. One with a number that CRI does not have is not.
+pub fn is_ready(number: i32) -> bool {
+    number == PodSandboxState::SandboxReady as i32
+}
+
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthConfig")
@@ -33,6 +43,14 @@ impl fmt::Debug for AuthConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_cri_does_not_have_is_no_state_of_its_own() {
+        assert_eq!(container_state(0), ContainerState::ContainerCreated);
+        assert_eq!(container_state(1), ContainerState::ContainerRunning);
+        assert_eq!([-1, 4].map(container_state), [ContainerState::ContainerUnknown; 2]);
+        assert_eq!([-1, 0, 1, 2].map(is_ready), [false, true, false, false]);
+    }
 
     #[test]
     fn credentials_do_not_reach_a_log() {

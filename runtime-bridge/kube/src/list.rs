@@ -18,6 +18,8 @@ const OBJECTS_MAX: usize = 1_000_000;
 #[derive(Deserialize)]
 struct ListBody {
     #[serde(default)]
+    kind: String,
+    #[serde(default)]
     metadata: ListMeta,
     #[serde(default)]
     items: Option<Vec<Box<RawValue>>>,
@@ -68,6 +70,14 @@ impl ApiClient {
         let mut from = None;
         loop {
             match self.list_page::<K>(select, limit, from.as_deref()).await {
+                // Taken for an empty list, an answer of a proxy would make all that is known be gone.
+                Ok(page) if !page.kind.ends_with("List") => {
+                    let why = format!("the answer is no list: its kind is {:?}", page.kind);
+                    return Err(ApiError::unanswered(
+                        path::<K>(select.namespace.as_deref(), None, None),
+                        why,
+                    ));
+                }
                 Ok(mut page) => {
                     from = page.metadata.r#continue.take().filter(|from| !from.is_empty());
                     let is_empty = page.items.as_ref().is_none_or(Vec::is_empty);
@@ -130,16 +140,28 @@ mod tests {
     use super::*;
     use crate::limits::RateLimit;
 
-    #[tokio::test]
-    async fn an_empty_page_that_promises_more_ends_the_list() {
-        let answer = tower::service_fn(async |_: Request<Body>| {
-            let page = r#"{"metadata":{"continue":"more"},"items":[]}"#;
-            Ok::<_, tower::BoxError>(Response::new(Body::from(page.as_bytes().to_vec())))
+    async fn refused(answer: &'static str) -> String {
+        let answer = tower::service_fn(move |_: Request<Body>| async move {
+            Ok::<_, tower::BoxError>(Response::new(Body::from(answer.as_bytes().to_vec())))
         });
         let client = kube::Client::new(answer, "default");
         let unlimited = RateLimit { per_second: 0.0, burst: 0 };
         let api = ApiClient::new(client, Io::current(), unlimited, Duration::from_secs(5));
-        let error = api.list::<ConfigMap>(&Select::default()).await.expect_err("it would go on for ever");
-        assert!(error.message.contains("the list does not end"), "{error}");
+        api.list::<ConfigMap>(&Select::default()).await.expect_err("no list is made of it").message
+    }
+
+    #[tokio::test]
+    async fn an_empty_page_that_promises_more_ends_the_list() {
+        let page = r#"{"kind":"ConfigMapList","metadata":{"continue":"more"},"items":[]}"#;
+        let said = refused(page).await;
+        assert!(said.contains("the list does not end"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_list_is_not_an_empty_one() {
+        for answer in ["{}", r#"{"kind":"Status","status":"Success"}"#] {
+            let said = refused(answer).await;
+            assert!(said.contains("the answer is no list"), "{said}");
+        }
     }
 }

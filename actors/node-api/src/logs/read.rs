@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use bridge_cri::wire::{ContainerState, ContainerStatusRequest};
+use bridge_cri::wire::{ContainerState, ContainerStatusRequest, container_state};
 use bridge_cri::{CriErrorKind, RuntimeReads};
 use bridge_node::host::LogFile;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::line::{Format, More, Writer, format_of, parse};
 use super::options::LogOptions;
@@ -18,6 +19,10 @@ const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The runtime may still write to the earlier file for at most so long after a rotation.
 const SETTLES: Duration = Duration::from_millis(200);
+
+/// A follower asks the runtime at most once in so long whether the container still runs: a container that writes line by line
+/// would have it asked for each line, for each of its followers.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// A container's log.
 #[derive(Clone)]
@@ -93,6 +98,7 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
     // The watch begins before the first read, so that no change goes unseen between the two.
     let mut watch = follow.then(|| source.file.watch());
     let mut running = true;
+    let mut asked: Option<Instant> = None;
     // The file that replaced this one; this one is read to its end first.
     let mut next = None;
     loop {
@@ -128,7 +134,10 @@ async fn read(mut source: LogSource, options: LogOptions, chunks: &Chunks) -> io
             return Ok(());
         }
         // Lines that the container wrote before it ended are read in one more round.
-        running = is_running(&source).await?;
+        if asked.is_none_or(|asked| asked.elapsed() >= ASKED_EVERY) {
+            running = is_running(&source).await?;
+            asked = Some(Instant::now());
+        }
         if running {
             tokio::select! {
                 biased;
@@ -144,7 +153,7 @@ async fn is_running(source: &LogSource) -> io::Result<bool> {
     let request = ContainerStatusRequest { container_id: source.container_id.clone(), verbose: false };
     match source.runtime.container_status(request).await {
         Ok(answer) => {
-            let state = answer.status.map(|status| status.state());
+            let state = answer.status.map(|status| container_state(status.state));
             Ok(state == Some(ContainerState::ContainerRunning))
         }
         Err(error) if error.kind == CriErrorKind::Unavailable => Ok(true),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::{ContainerConfig, ContainerState, ContainerStatusRequest};
+use bridge_cri::wire::{ContainerConfig, ContainerState, ContainerStatusRequest, container_state};
 use bridge_cri::{EnsureError, Ensured};
 use bridge_io::compute::computed;
 use futures::StreamExt;
@@ -302,7 +302,7 @@ async fn runs(task: &SyncTask, id: &str) -> Result<bool, StartFailure> {
     let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
     let answer = task.exec.deps.runtime.container_status(request).await;
     let status = answer.map_err(|error| failure(RUN_CONTAINER_ERROR, &error.message))?.status;
-    Ok(status.is_some_and(|status| status.state() == ContainerState::ContainerRunning))
+    Ok(status.is_some_and(|status| container_state(status.state) == ContainerState::ContainerRunning))
 }
 
 fn link(

@@ -27,7 +27,7 @@ pub struct Call {
     /// The RPC.
     pub rpc: Rpc,
     /// The object of the call: a pod UID, a sandbox's or container's ID, `<sandbox>/<container name>`,
-    /// `<container>/log`, or an image.
+    /// `<container>/log`, `<container>/checkpoint`, or an image.
     pub subject: String,
     /// The time since the fake was made.
     pub at: Duration,
@@ -193,7 +193,6 @@ fn subject(request: &dyn Any) -> String {
         RemoveContainerRequest container_id,
         ContainerStatusRequest container_id,
         UpdateContainerResourcesRequest container_id,
-        CheckpointContainerRequest container_id,
         ExecSyncRequest container_id,
         ExecRequest container_id,
         AttachRequest container_id,
@@ -201,6 +200,9 @@ fn subject(request: &dyn Any) -> String {
     );
     if let Some(reopen) = request.downcast_ref::<ReopenContainerLogRequest>() {
         return format!("{}/log", reopen.container_id);
+    }
+    if let Some(checkpoint) = request.downcast_ref::<CheckpointContainerRequest>() {
+        return format!("{}/checkpoint", checkpoint.container_id);
     }
     if let Some(run) = request.downcast_ref::<RunPodSandboxRequest>() {
         let metadata = run.config.as_ref().and_then(|config| config.metadata.as_ref());

@@ -403,7 +403,7 @@ impl Node {
         request: ContainerStatusRequest,
     ) -> Result<ContainerStatusResponse, CriError> {
         self.update(|state| {
-            let tells_pids = state.tells_pids;
+            let (tells_pids, tells_statuses) = (state.tells_pids, state.tells_statuses);
             let container = state.container(Rpc::ContainerStatus, &request.container_id)?;
             let mut info = BTreeMap::new();
             if request.verbose && tells_pids {
@@ -411,7 +411,8 @@ impl Node {
                 let verbose = serde_json::json!({ "sandboxID": container.sandbox_id, "pid": pid });
                 info.insert("info".to_owned(), verbose.to_string());
             }
-            Ok(ContainerStatusResponse { status: Some(container.status()), info })
+            let status = tells_statuses.then(|| container.status());
+            Ok(ContainerStatusResponse { status, info })
         })
     }
 

@@ -110,6 +110,11 @@ impl FakeRuntime {
         self
     }
 
+    /// Answers that are asked for the status of a sandbox or container are empty, or have it again.
+    pub fn withhold_statuses(&self, withheld: bool) {
+        self.node.update(|state| state.tells_statuses = !withheld);
+    }
+
     /// Lets pulls of images that are not published succeed at once.
     #[must_use]
     pub fn with_open_registry(self) -> Self {

@@ -224,7 +224,7 @@ impl Node {
             }
             let inside = state.containers.values().filter(|container| container.sandbox_id == id);
             Ok(PodSandboxStatusResponse {
-                status: Some(sandbox.status()),
+                status: state.tells_statuses.then(|| sandbox.status()),
                 info,
                 containers_statuses: inside
                     .filter(|_| state.events.on)

@@ -143,11 +143,8 @@ impl Calls {
         let ours = |sandbox: &PodSandbox| {
             sandbox.metadata.as_ref().is_some_and(|meta| meta.uid == pod_uid && meta.attempt == attempt)
         };
-        let (ready, other): (Vec<_>, Vec<_>) = list
-            .items
-            .into_iter()
-            .filter(ours)
-            .partition(|sandbox| sandbox.state() == PodSandboxState::SandboxReady);
+        let (ready, other): (Vec<_>, Vec<_>) =
+            list.items.into_iter().filter(ours).partition(|sandbox| is_ready(sandbox.state));
         if ready.len() > 1 {
             for sandbox in &ready {
                 if self.runs_containers(&sandbox.id).await? {
@@ -191,7 +188,7 @@ impl Calls {
         };
         Ok(match list.containers.into_iter().find(ours) {
             None => Seen::Nothing,
-            Some(container) => match container.state() {
+            Some(container) => match container_state(container.state) {
                 ContainerState::ContainerCreated | ContainerState::ContainerRunning => {
                     Seen::Usable(container.id)
                 }

@@ -284,3 +284,23 @@ async fn every_call_is_counted() {
         assert!(text.contains(line), "{line} not in\n{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_hold_up_no_stop_and_end() {
+    let (fake, operations) = fixture();
+    let (_, id) = running(&operations).await;
+    fake.fault(Rpc::CheckpointContainer, 20, Fault::Hang);
+    let started = Instant::now();
+    let ask = |timeout| {
+        let request = CheckpointContainerRequest { container_id: id.clone(), timeout, ..Default::default() };
+        operations.checkpoint_container(request)
+    };
+    let asked: Vec<_> = (1..=16).map(ask).collect();
+    operations.stop_container(UID, &id, 1).await.unwrap();
+    operations.settled(UID).await;
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    drop(asked);
+    let longest = ask(i64::MAX).await.unwrap_err();
+    assert!(longest.outcome_unknown(), "{longest}");
+    assert!(started.elapsed() <= Duration::from_secs(18 * 3600), "{:?}", started.elapsed());
+}

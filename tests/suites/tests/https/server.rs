@@ -311,7 +311,7 @@ fn access(options: &Options) -> AccessConfig {
 struct Checkpoints(Arc<Mutex<Vec<CheckpointContainerRequest>>>);
 
 impl Checkpointing for Checkpoints {
-    fn checkpoint_container(&self, _pod_uid: &str, request: CheckpointContainerRequest) -> Reply<()> {
+    fn checkpoint_container(&self, request: CheckpointContainerRequest) -> Reply<()> {
         self.0.lock().unwrap().push(request);
         Box::pin(async { Ok(()) })
     }
