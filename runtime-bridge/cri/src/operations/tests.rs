@@ -300,7 +300,9 @@ async fn checkpoints_hold_up_no_stop_and_end() {
     operations.settled(UID).await;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     drop(asked);
+    // They end one after the other.
+    tokio::time::sleep(Duration::from_secs(16 * 121)).await;
     let longest = ask(i64::MAX).await.unwrap_err();
     assert!(longest.outcome_unknown(), "{longest}");
-    assert!(started.elapsed() <= Duration::from_secs(18 * 3600), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= Duration::from_secs(2 * 3600), "{:?}", started.elapsed());
 }
