@@ -19,8 +19,12 @@ use futures::FutureExt;
 /// The label by which a case finds its own objects again.
 pub const CASE_LABEL: &str = "understudy.dev/contract-case";
 pub const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
-/// The cgroup above every pod of the suite.
-const CGROUP: &str = "understudy-contract";
+/// The cgroup above every pod of the suite, from the root of each hierarchy: the suite runs on several runtimes at once, and
+/// removes what is empty there at its end.
+fn cgroup() -> String {
+    let parent = std::env::var("UNDERSTUDY_CGROUP_PARENT").unwrap_or_default();
+    format!("{parent}/understudy-contract")
+}
 /// The fake's containers exit this long after they were started, where they exit by themselves.
 const FAKE_RUN: Duration = Duration::from_millis(300);
 
@@ -261,7 +265,7 @@ impl Subject {
             hostname: "contract".into(),
             log_directory: self.logs.join(uid).display().to_string(),
             labels,
-            linux: Some(LinuxPodSandboxConfig { cgroup_parent: format!("/{CGROUP}"), ..Default::default() }),
+            linux: Some(LinuxPodSandboxConfig { cgroup_parent: cgroup(), ..Default::default() }),
             ..Default::default()
         }
     }
@@ -335,7 +339,7 @@ pub fn remove_cgroups() {
     let root = std::path::Path::new("/sys/fs/cgroup");
     let controllers = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
     for parent in std::iter::once(root.to_owned()).chain(controllers) {
-        let above = parent.join(CGROUP);
+        let above = parent.join(cgroup().trim_start_matches('/'));
         let inside = std::fs::read_dir(&above).into_iter().flatten().flatten().map(|entry| entry.path());
         for cgroup in inside.filter(|path| path.is_dir()).chain(std::iter::once(above.clone())) {
             // A cgroup that does not exist, or is in use and not empty, is left: no case depends on it.
