@@ -23,6 +23,9 @@ use crate::rotation::{
     next, retry_wait,
 };
 
+/// How long the disk may take to say which certificate it has.
+const LOADED_WITHIN: Duration = Duration::from_secs(30);
+
 /// Set to the reason when the kubelet has to end: it has no valid client certificate, and the API server is reachable.
 pub type IdentityLost = watch::Sender<Option<Arc<str>>>;
 
@@ -70,6 +73,8 @@ struct Kept {
     /// What the certificate must hold; `None` while that is unknown.
     subject: Option<Subject>,
     asking: Option<(EffectId, Subject)>,
+    /// The disk is read for what an earlier incarnation has saved; nothing is asked for until then.
+    loading: bool,
     failures: u32,
     not_before: Option<Instant>,
     /// The number of the current pair, and when it is replaced.
@@ -98,6 +103,7 @@ impl Kept {
             role,
             subject,
             asking: None,
+            loading: false,
             failures: 0,
             not_before: None,
             due: None,
@@ -123,6 +129,17 @@ impl Kept {
         self.valid_at = Instant::now();
         self.told_of_loss = false;
         Some(pair)
+    }
+
+    /// A pair on the disk is presented if it is valid for longer than the present one.
+    fn found(&self, pair: Arc<Pair>, now: Timestamp) {
+        let current = &self.role.current;
+        let is_newer =
+            current.present_or_withdrawn().is_none_or(|shown| shown.leaf.not_after < pair.leaf.not_after);
+        if is_newer && !pair.is_expired(now) {
+            tracing::info!(purpose = self.role.purpose.prefix(), expiration = %pair.leaf.not_after, "Certificate on disk is in use");
+            current.show(Some(pair), false);
+        }
     }
 
     fn next(&mut self, pair: Option<&Pair>, clock: &dyn Clock) -> Next {
@@ -174,7 +191,7 @@ impl CertificateManager {
 
     fn look(&mut self, purpose: Purpose, ctx: &mut Ctx<Self>) {
         let clock = self.deps.clock.clone();
-        let Some(kept) = self.kept.get_mut(&purpose) else { return };
+        let Some(kept) = self.kept.get_mut(&purpose).filter(|kept| !kept.loading) else { return };
         let pair = kept.valid(clock.now());
         self.deps.metrics.ends(purpose, pair.as_deref().map(|pair| &pair.leaf), clock.now());
         if let Some(why) = kept.loss(pair.is_some()) {
@@ -228,6 +245,23 @@ impl CertificateManager {
         kept.asking = Some((id, subject));
     }
 
+    /// Reads what an earlier incarnation has saved and may not have lived to show.
+    fn load(&mut self, purpose: Purpose, ctx: &mut Ctx<Self>) {
+        let now = self.deps.clock.now();
+        let Some(kept) = self.kept.get_mut(&purpose) else { return };
+        kept.loading = true;
+        let loaded = tokio::time::timeout(LOADED_WITHIN, kept.role.store.load(now));
+        ctx.effect("load a certificate", None, loaded, move |actor, loaded, ctx| {
+            if let Some(kept) = actor.kept.get_mut(&purpose) {
+                kept.loading = false;
+                if let Ok(Ok(Some(pair))) = loaded {
+                    kept.found(pair, actor.deps.clock.now());
+                }
+            }
+            actor.look(purpose, ctx);
+        });
+    }
+
     fn renewed(&mut self, purpose: Purpose, outcome: Result<Arc<Pair>, Failure>) {
         let (now, random) = (self.deps.clock.now(), self.deps.clock.random_u64());
         let Some(kept) = self.kept.get_mut(&purpose) else { return };
@@ -276,7 +310,8 @@ impl Subsystem for CertificateManager {
             ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
         for purpose in self.kept.keys().copied().collect::<Vec<_>>() {
-            self.look(purpose, ctx);
+            // At the start of the process the disk has been read already.
+            if ctx.incarnation() > 1 { self.load(purpose, ctx) } else { self.look(purpose, ctx) }
         }
     }
 

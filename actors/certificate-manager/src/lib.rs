@@ -3,7 +3,8 @@
 //! Sends: ResendNode; CertificateSigningRequests to the API server; pairs to the disk and to the bridge's TLS.
 //! State (rebuilt from): the current pair (the bridge has it, the disk keeps it), the node's addresses (NodeStatus
 //! resends).
-//! On crash: the current pair stays; a request in flight is given up and made anew with another key.
+//! On crash: the current pair stays, and one that was saved and not shown yet is read from the disk; a request in flight is given up
+//!   and made anew with another key.
 //! Never does: presents a pair that is not on disk, ends the kubelet while the API server does not answer, shows a key.
 
 mod actor;

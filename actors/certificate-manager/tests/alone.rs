@@ -152,6 +152,27 @@ fn a_request_in_flight_is_made_anew_after_a_crash() {
 }
 
 #[test]
+fn a_certificate_that_was_saved_and_not_shown_before_a_crash_is_shown_after_it() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        stage.crash_on::<CertificateManager>("renew");
+        tell_address(&actor);
+        near.until_requested(stage, 1).await;
+        near.api.sign_requests(&near.authority, DAY);
+        stage.until_incarnation::<CertificateManager>(2).await;
+        tell_address(&actor);
+        stage.until("the certificate to be shown", || near.current.get().is_some()).await;
+        stage.pass(60 * SECOND).await;
+        assert_eq!(
+            (near.store.saves(), near.api.count(Verb::Create, REQUESTS)),
+            (1, 1),
+            "it is not asked for again"
+        );
+    });
+}
+
+#[test]
 fn a_disk_that_is_full_keeps_the_certificate_from_being_shown() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

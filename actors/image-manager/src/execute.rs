@@ -18,13 +18,23 @@ use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
 use messages::PodUid;
 use messages::image_manager::PresentImage;
-use pod_rules::errors::aggregate;
+use pod_rules::errors;
 use tokio::time::Instant;
 
 use crate::credentials::{self, Credential};
 use crate::metrics::ImageMetrics;
 use crate::pulls::PullKey;
 use crate::records::pulled_with;
+
+/// The most credentials that are tried for one pull: a registry may answer each of them slowly and at length.
+const CREDENTIALS_MAX: usize = 64;
+/// The most bytes of an image's user: a longer one is no name of a user.
+const USER_NAME_BYTES_MAX: usize = 256;
+
+/// The longest time for each step of a pull at the node's disk, which may not answer: a pull has one of few places meanwhile.
+const DISK_MAX: Duration = Duration::from_secs(60);
+/// Why such a step came to nothing.
+const DISK_HANGS: &str = "the node's disk does not answer";
 
 /// The outcome of a pull.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,14 +196,21 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
         records::write_intent(disk, &task.spelled, means.metrics.clone())
     });
     async move {
-        if let Some(intended) = intended
-            && let Err(error) = intended.await
-        {
-            let error = format!("failed to record image pull intent: {error}");
-            return PullEnded { pulled: Pulled::NotIntended(error), warnings: Vec::new() };
+        if let Some(intended) = intended {
+            let why = match tokio::time::timeout(DISK_MAX, intended).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(DISK_HANGS.to_owned()),
+            };
+            if let Some(why) = why {
+                let error = format!("failed to record image pull intent: {why}");
+                return PullEnded { pulled: Pulled::NotIntended(error), warnings: Vec::new() };
+            }
         }
         let began = Instant::now();
-        let (of_node, warnings) = node_credentials(&*means.configs, &task.key.image).await;
+        let of_node =
+            tokio::time::timeout(DISK_MAX, node_credentials(&*means.configs, &task.key.image)).await;
+        let (of_node, warnings) = of_node.unwrap_or_else(|_| (Vec::new(), vec![DISK_HANGS.to_owned()]));
         let of_pods = task.credentials.iter();
         let distinct = credentials::distinct(of_pods.chain(&of_node));
         let pulled = match pull_with(&*means.images, &task, &distinct).await {
@@ -202,7 +219,9 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
                     Some(disk) => {
                         let (new, now) = (pulled_with(used), means.clock.now());
                         let metrics = means.metrics.clone();
-                        records::write(disk, &image_ref, &task.spelled, Some(new), now, metrics).await
+                        let written =
+                            records::write(disk, &image_ref, &task.spelled, Some(new), now, metrics);
+                        tokio::time::timeout(DISK_MAX, written).await.unwrap_or(false)
                     }
                     None => true,
                 };
@@ -230,11 +249,11 @@ async fn pull_with<'a>(
     task: &PullTask,
     credentials: &'a [Credential],
 ) -> Result<(String, Option<&'a Credential>), Pulled> {
-    let mut tries: Vec<Option<&Credential>> = credentials.iter().map(Some).collect();
+    let mut tries: Vec<Option<&Credential>> = credentials.iter().take(CREDENTIALS_MAX).map(Some).collect();
     if tries.is_empty() {
         tries.push(None);
     }
-    let (mut errors, mut known) = (Vec::new(), true);
+    let (mut said, mut known) = (Vec::new(), true);
     let key = &task.key;
     let empty = task.sandbox_config.is_empty();
     let sandbox_config = if empty { None } else { PodSandboxConfig::from_bytes(&task.sandbox_config) };
@@ -245,16 +264,18 @@ async fn pull_with<'a>(
         match images.pull_image(request, key.share).await {
             Ok(image_ref) if image_ref.is_empty() => {
                 known = false;
-                errors.push(format!("imageRef of image {:?} is not set", key.image));
+                said.push(format!("imageRef of image {:?} is not set", key.image));
             }
             Ok(image_ref) => return Ok((image_ref, credential)),
             Err(error) => {
                 known &= !error.outcome_unknown();
-                errors.push(error.pull_text());
+                said.push(error.pull_text());
             }
         }
     }
-    Err(Pulled::Failed { error: aggregate(errors), known })
+    let mut error = errors::aggregate(said);
+    errors::cut(&mut error, errors::WORDS_BYTES_MAX);
+    Err(Pulled::Failed { error, known })
 }
 
 async fn inspect(
@@ -277,7 +298,9 @@ async fn inspect(
 
 /// The part of an image's description that a worker needs.
 pub fn present(image: Image) -> PresentImage {
-    PresentImage { image_ref: image.id, uid: image.uid.map(|uid| uid.value), username: image.username }
+    let mut username = image.username;
+    errors::cut(&mut username, USER_NAME_BYTES_MAX);
+    PresentImage { image_ref: image.id, uid: image.uid.map(|uid| uid.value), username }
 }
 
 /// An image with the annotations of the pod that wants it, as upstream sends them.

@@ -1,6 +1,7 @@
 //! ImageManager alone: workers that ask, a runtime with a registry behind it, and secrets from ObjectCache.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
 use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
 use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use messages::PodUid;
 use messages::event_recorder::RecordEvent;
 use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage, PullPolicy};
@@ -122,6 +125,37 @@ fn a_new_incarnation_joins_the_pull_that_is_under_way() {
         assert_eq!(first.await.unwrap(), Err(AskError::Lost), "its asker learns that it must ask again");
         asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap();
         assert_eq!(pulls(stage), 1, "the runtime was asked once");
+    });
+}
+
+#[test]
+fn what_an_image_and_its_registry_say_has_bounds() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let long = RegistryImage { username: "u".repeat(1 << 20), ..RegistryImage::default() };
+        stage.fakes.runtime.publish(ABSENT, long);
+        let present = asked(&actor, ask(ABSENT, &[])).await.unwrap().unwrap().unwrap();
+        assert!(present.username.len() < 300, "{}", present.username.len());
+
+        // Each prefix of the name has a credential of its own, and the registry refuses each.
+        let parts: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let prefixes = (1..=parts.len()).map(|end| format!("evil.test/{}", parts[..end].join("/")));
+        let login = |prefix: &String| serde_json::json!({ "username": prefix, "password": "p" });
+        let auths: BTreeMap<String, _> = prefixes.map(|prefix| (prefix.clone(), login(&prefix))).collect();
+        let config = serde_json::json!({ "auths": auths }).to_string();
+        near.secrets.answer(move |_| {
+            let data =
+                BTreeMap::from([(".dockerconfigjson".to_owned(), ByteString(config.clone().into_bytes()))]);
+            let type_ = Some("kubernetes.io/dockerconfigjson".to_owned());
+            Ok(Arc::new(Secret { data: Some(data), type_, ..Secret::default() }))
+        });
+        let name = format!("evil.test/{}:1", parts.join("/"));
+        let why = (CriErrorKind::Other, "denied".to_owned());
+        stage.fakes.runtime.publish(&name, RegistryImage { error: Some(why), ..RegistryImage::default() });
+        let before = pulls(stage);
+        asked(&actor, ask(&name, &["login"])).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(pulls(stage) - before, 64);
     });
 }
 

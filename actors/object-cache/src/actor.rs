@@ -38,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(60);
 /// At most so many asks wait for one token, or for the services.
 const WAITING_MAX: usize = 256;
+/// The most tokens of one pod: each is asked of the API server and kept until it expires, and a pod's author may name very many.
+const TOKENS_MAX: usize = 256;
 
 type ObjectAnswer<T> = Result<T, ObjectError>;
 type StoreOf<K> = ObjectStore<K, EffectId, Reply<ObjectAnswer<Arc<K>>>>;
@@ -273,6 +275,10 @@ impl ObjectCache {
         let key = TokenKey::of(ask);
         let account = key.account.clone();
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone("token of", &account))) };
+        if !self.tokens.contains_key(&key) && self.tokens_of(&key.pod) >= TOKENS_MAX {
+            return reply
+                .send(Err(failed(format!("a pod may have {TOKENS_MAX} tokens of service accounts"))));
+        }
         let (now, random) = (self.deps.clock.now(), self.deps.clock.random_u64());
         let tokens = self.tokens.entry(key.clone()).or_default();
         if let Some(issued) = &tokens.issued
@@ -292,6 +298,12 @@ impl ObjectCache {
         ctx.effect("request a token", Some(key.pod.clone()), sent, move |actor, answer, _| {
             actor.answered(&key, answer);
         });
+    }
+
+    /// How many tokens of the pod there are, but no more than may be.
+    fn tokens_of(&self, pod: &PodUid) -> usize {
+        let of_pod = self.tokens.range(TokenKey::first_of(pod)..).take(TOKENS_MAX);
+        of_pod.take_while(|(key, _)| key.pod == *pod).count()
     }
 
     fn answered(&mut self, key: &TokenKey, answer: Result<TokenRequest, ApiError>) {

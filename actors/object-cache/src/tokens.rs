@@ -37,6 +37,13 @@ impl TokenKey {
             expiration_seconds: ask.expiration_seconds,
         }
     }
+
+    /// The first key in order that a token of the pod may have.
+    pub fn first_of(pod: &PodUid) -> Self {
+        let nothing: Arc<str> = Arc::from("");
+        let account = (nothing.clone(), nothing.clone());
+        Self { pod: pod.clone(), account, audience: nothing, expiration_seconds: None }
+    }
 }
 
 /// A token that was issued.

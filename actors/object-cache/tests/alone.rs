@@ -9,7 +9,7 @@ use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Service, Volume};
 use messages::facts::{DesiredPod, DesiredPodsChanged};
-use messages::object_cache::{GetSecret, GetServices, ObjectError, PodObjectsChanged};
+use messages::object_cache::{GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token};
 use messages::pod_manager::ResendDesired;
 use messages::supervision::Fault as ActorFault;
 use object_cache::{ObjectCache, ObjectCacheDeps};
@@ -111,6 +111,32 @@ fn a_new_incarnation_asks_for_the_pods_and_reads_what_is_asked_for() {
         assert_eq!(near.lists(), 1, "no secret is read that nobody has asked for again");
         secret(&actor).await.unwrap();
         assert_eq!((near.lists(), near.api.watches()), (2, 2), "watches of its predecessor have ended");
+    });
+}
+
+#[test]
+fn a_pod_has_a_number_of_tokens_and_no_more() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(desired()).unwrap();
+        let token = async |number: usize, lifetime: i64| {
+            let audience = Arc::from("audience");
+            let pod = api_pod(number).pod_ref.clone();
+            let account = Arc::from("default");
+            let wanted =
+                GetToken { pod, service_account: account, audience, expiration_seconds: Some(lifetime) };
+            ask(&actor, wanted, 30 * SECOND).await.unwrap()
+        };
+        let is_refused = |answer: Result<Token, ObjectError>| {
+            answer.err().is_some_and(|error| error.message.contains("a pod may have 256 tokens"))
+        };
+        for lifetime in 600..856 {
+            assert!(!is_refused(token(0, lifetime).await));
+        }
+        assert!(is_refused(token(0, 1000).await));
+        assert!(!is_refused(token(0, 600).await), "what it has stays");
+        assert!(!is_refused(token(1, 1000).await), "another pod has its own");
     });
 }
 

@@ -82,6 +82,8 @@ pub async fn look(
     }
     let known_containers: BTreeMap<&str, &RuntimeContainer> =
         known.iter().flat_map(|known| &known.containers).map(|c| (&*c.id, c)).collect();
+    let groups_max = observe::groups_of_each(containers.len());
+    let means = Means { runtime: &*runtime, dirs: &*dirs, groups_max };
     for listed in containers {
         let before = known_containers.get(listed.id.as_str()).copied();
         let id = listed.id.as_str();
@@ -90,7 +92,7 @@ pub async fn look(
             (false, true) => End::Fresh,
             (false, false) => End::Unknown,
         };
-        container(&*runtime, &*dirs, listed, before, end, &mut found).await.map_err(unseen)?;
+        container(&means, listed, before, end, &mut found).await.map_err(unseen)?;
     }
     found.pod = observe::arrange(found.pod);
     Ok(found)
@@ -150,9 +152,16 @@ enum End {
     Undead,
 }
 
+/// What the containers of a pod are looked at with.
+struct Means<'a> {
+    runtime: &'a dyn RuntimeReads,
+    dirs: &'a dyn PodDirReads,
+    /// How many groups of its user are kept of each.
+    groups_max: usize,
+}
+
 async fn container(
-    runtime: &dyn RuntimeReads,
-    dirs: &dyn PodDirReads,
+    means: &Means<'_>,
     listed: &wire::Container,
     known: Option<&RuntimeContainer>,
     end: End,
@@ -171,12 +180,12 @@ async fn container(
     // A verbose answer tells the process to watch; it is asked for once per start.
     let verbose = state == ContainerState::Running;
     let answer = if end == End::Fresh && state == ContainerState::Running {
-        runtime.status_after_exit(&listed.id).await
+        means.runtime.status_after_exit(&listed.id).await
     } else {
         let ask = |verbose| wire::ContainerStatusRequest { container_id: listed.id.clone(), verbose };
-        match runtime.container_status(ask(verbose)).await {
+        match means.runtime.container_status(ask(verbose)).await {
             // With all that the pod's author wrote the answer is too large. Without, the end of the process is seen by relists alone.
-            Err(error) if verbose && error.is_too_large() => runtime.container_status(ask(false)).await,
+            Err(error) if verbose && error.is_too_large() => means.runtime.container_status(ask(false)).await,
             answer => answer,
         }
     };
@@ -185,9 +194,9 @@ async fn container(
             let status =
                 answer.status.as_ref().filter(|status| status.id == listed.id && status.metadata.is_some());
             let status = status.ok_or_else(|| says_nothing(Rpc::ContainerStatus, &listed.id))?;
-            let mut container = observe::container(listed, status);
+            let mut container = observe::container(listed, status, means.groups_max);
             if container.state == ContainerState::Exited {
-                let own = own_words(dirs, status).await;
+                let own = own_words(means.dirs, status).await;
                 container.message = Arc::from(observe::with_message(&container.message, &own));
             }
             if container.state == ContainerState::Running {

@@ -12,6 +12,7 @@ use messages::runtime::{
 };
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::CONFIG_SOURCE;
+use pod_rules::errors;
 use pod_rules::labels::{CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID};
 use pod_rules::shares::millis_of_shares;
 use supervision::blame;
@@ -20,6 +21,8 @@ const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessa
 const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 /// At most so many bytes of a termination message are read.
 pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
+/// The most groups of users that are kept of all containers of a pod: an image or a pod's author may name very many.
+const GROUPS_MAX: usize = 8192;
 const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 
 /// The pod that the labels name; `None` if they are not a kubelet's.
@@ -138,8 +141,18 @@ pub fn sandbox(status: &wire::PodSandboxStatus) -> RuntimeSandbox {
     }
 }
 
-/// A container from its status and its entry in the list, which names the sandbox.
-pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> RuntimeContainer {
+/// How many groups of its user are kept of each of so many containers.
+pub fn groups_of_each(containers: usize) -> usize {
+    GROUPS_MAX / containers.max(1)
+}
+
+/// A container from its status and its entry in the list, which names the sandbox. Of the groups of its user so many are kept: of
+/// more nothing is told.
+pub fn container(
+    listed: &wire::Container,
+    status: &wire::ContainerStatus,
+    groups_max: usize,
+) -> RuntimeContainer {
     let ours = |(key, value): (&String, &String)| {
         key.starts_with("io.kubernetes.").then(|| (key.clone(), value.clone()))
     };
@@ -159,20 +172,28 @@ pub fn container(listed: &wire::Container, status: &wire::ContainerStatus) -> Ru
         started_at: time(status.started_at),
         finished_at: time(status.finished_at),
         exit_code: status.exit_code,
-        reason: Arc::from(status.reason.as_str()),
-        message: Arc::from(status.message.as_str()),
+        reason: words(&status.reason),
+        message: words(&status.message),
         image: Arc::from(image),
         image_ref: Arc::from(status.image_ref.as_str()),
         hash: annotations.get(CONTAINER_HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()),
         annotations: Arc::new(annotations),
         log_path: Arc::from(status.log_path.as_str()),
-        effective: effective(status),
+        effective: effective(status, groups_max),
     }
 }
 
+/// What the runtime says of a container's end, which may hold all that the pod's author wrote.
+fn words(text: &str) -> Arc<str> {
+    let mut text = text.to_owned();
+    errors::cut(&mut text, errors::WORDS_BYTES_MAX);
+    Arc::from(text)
+}
+
 /// The container's real user and resources, as the runtime tells them; older runtimes tell nothing.
-fn effective(status: &wire::ContainerStatus) -> Option<Arc<Effective>> {
-    let user = status.user.as_ref().and_then(|user| user.linux.as_ref()).map(|linux| User {
+fn effective(status: &wire::ContainerStatus, groups_max: usize) -> Option<Arc<Effective>> {
+    let user = status.user.as_ref().and_then(|user| user.linux.as_ref());
+    let user = user.filter(|linux| linux.supplemental_groups.len() <= groups_max).map(|linux| User {
         uid: linux.uid,
         gid: linux.gid,
         supplemental_groups: linux.supplemental_groups.clone(),
@@ -361,7 +382,7 @@ mod tests {
 
     #[test]
     fn what_the_runtime_tells_of_limits_and_user_is_kept() {
-        assert_eq!(effective(&wire::ContainerStatus::default()), None);
+        assert_eq!(effective(&wire::ContainerStatus::default(), 10), None);
         let linux = wire::LinuxContainerResources {
             cpu_quota: 25_000,
             cpu_period: 100_000,
@@ -381,11 +402,17 @@ mod tests {
             cpu_request_millis: Some(100),
             memory_limit_bytes: Some(1 << 26),
         };
-        assert_eq!(effective(&status).as_deref(), Some(&expected));
+        assert_eq!(effective(&status, 10).as_deref(), Some(&expected));
         let unlimited = wire::LinuxContainerResources { cpu_quota: -1, ..Default::default() };
         status.resources = Some(wire::ContainerResources { linux: Some(unlimited) });
+        assert!(effective(&status, 1).is_some_and(|told| told.user.is_some()));
+        assert_eq!(effective(&status, 0), None, "of a user with more groups nothing is told");
         status.user = None;
-        assert_eq!(effective(&status), None);
+        assert_eq!(effective(&status, 10), None);
+        assert_eq!((groups_of_each(1), groups_of_each(3), groups_of_each(0)), (8192, 2730, 8192));
+        status.message = "x".repeat(1 << 20);
+        let kept = container(&listed("c", "u"), &status, 10).message.len();
+        assert_eq!(kept, errors::WORDS_BYTES_MAX + 3);
     }
 
     #[test]
@@ -395,6 +422,7 @@ mod tests {
             container(
                 &listed(id, "u"),
                 &wire::ContainerStatus { id: id.into(), metadata, ..Default::default() },
+                10,
             )
         };
         let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());

@@ -263,7 +263,7 @@ mod tests {
             schedule.ended(&uid(1), Arc::from(&*id));
             let state = wire::ContainerState::ContainerExited as i32;
             let status = wire::ContainerStatus { id, state, ..wire::ContainerStatus::default() };
-            found.containers.push(observe::container(&wire::Container::default(), &status));
+            found.containers.push(observe::container(&wire::Container::default(), &status, 0));
         }
         schedule.ended(&uid(1), Arc::from("still running"));
         let begun = tokio::time::Instant::now();

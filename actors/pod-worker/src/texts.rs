@@ -7,7 +7,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use messages::PodRef;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
+use messages::facts::WaitingReason;
 use pod_rules::durations::GoDuration;
+use pod_rules::errors;
 use pod_rules::reasons::{BACK_OFF, FAILED, FAILED_MOUNT, cannot_mount, no_pod_directories};
 
 /// Waiting reason of a container that crashes again and again.
@@ -31,6 +33,12 @@ pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 pub const DEADLINE_EXCEEDED_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 /// The beginning of the message of the event NetworkNotReady.
 pub const NETWORK_NOT_READY: &str = "network is not ready";
+
+/// Why a container waits. It is remembered, compared and told for each container, so that it has a bound.
+pub fn waiting(reason: &str, mut message: String) -> WaitingReason {
+    errors::cut(&mut message, errors::WORDS_BYTES_MAX);
+    WaitingReason { reason: reason.to_owned(), message }
+}
 
 /// The event for volumes that are not mounted after a long wait.
 pub fn unmounted_volumes(names: &[String]) -> Text {

@@ -456,6 +456,7 @@ impl Subsystem for ProbeManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.told = Teller::new(ctx.incarnation(), self.deps.verdicts.iter().cloned(), ProbeVerdict);
         self.told.begin();
+        self.deps.metrics.begin();
         self.wake(ctx);
         ctx.effect(
             "load verdicts",

@@ -64,6 +64,14 @@ impl ProbeMetrics {
         ours.register(Box::new(self.probes.clone()))
     }
 
+    /// An incarnation begins, which may never hear of pods that the one before has counted for: the series begin anew, as with a new
+    /// process.
+    pub(crate) fn begin(&self) {
+        self.total.reset();
+        self.seconds.reset();
+        self.traffic(0, 0);
+    }
+
     /// Counts a probe that begins so long after it was due.
     pub(crate) fn began(&self, late_by: Duration) {
         self.lateness.observe(late_by.as_secs_f64());
@@ -131,5 +139,8 @@ mod tests {
         assert_eq!(series(), 3);
         metrics.forget(&pod, "c", ProbeKind::Liveness);
         assert_eq!(series(), 0);
+        metrics.answered(&pod, "c", ProbeKind::Liveness, true, Duration::from_millis(3));
+        metrics.begin();
+        assert_eq!(series(), 0, "an incarnation may never hear of the pod");
     }
 }

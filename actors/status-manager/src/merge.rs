@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pod_rules::errors;
 
 use crate::conditions::{CONTAINERS_READY, OWNED, READY, not_ready_in};
 use crate::container_state::by_name;
@@ -19,7 +20,7 @@ const WAITING_BYTES_MAX: usize = 256 * 1024;
 
 /// The most bytes of the pod's message, and of each condition's: what a pod's author chooses the number of is listed in them (volumes,
 /// readiness gates, fields that are not supported), and a status that the API server does not keep would hold up the pod's end.
-const TEXT_BYTES_MAX: usize = 16 * 1024;
+const TEXT_BYTES_MAX: usize = errors::WORDS_BYTES_MAX;
 
 /// A phase with its reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,10 +122,7 @@ fn unready(status: &mut PodStatus, phase: Phase) {
 }
 
 fn cut(text: &mut String) {
-    if text.len() > TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        text.push_str("...");
-    }
+    errors::cut(text, TEXT_BYTES_MAX);
 }
 
 fn transition_times(previous: Option<&PodStatus>, status: &mut PodStatus, now: Timestamp) {

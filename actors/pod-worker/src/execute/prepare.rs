@@ -11,7 +11,7 @@ use bridge_io::compute::computed;
 use futures::StreamExt;
 use futures::future::join;
 use k8s_openapi::api::core::v1::{Container, Service};
-use messages::facts::{Source, WaitingReason};
+use messages::facts::Source;
 use messages::object_cache::{GetConfigMap, GetSecret, GetServices, ObjectError};
 use messages::volume_manager::PrepareSubpaths;
 
@@ -23,7 +23,7 @@ use crate::env::file::EnvVariables;
 use crate::env::objects::{EnvObjects, needed};
 use crate::env::{self, EnvFile, EnvSources, FileText, environment, services};
 use crate::retry::AFTER_LOST_ANSWER;
-use crate::texts::CREATE_CONTAINER_CONFIG_ERROR;
+use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR};
 
 /// The largest file of variables, in bytes. Containers write it, and the kubelet holds it in memory.
 const ENV_FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -105,8 +105,7 @@ pub(super) async fn prepare(
 }
 
 fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
-    let reason = CREATE_CONTAINER_CONFIG_ERROR.to_owned();
-    StartFailure { waiting: WaitingReason { reason, message }, retry_after }
+    StartFailure { waiting: texts::waiting(CREATE_CONTAINER_CONFIG_ERROR, message), retry_after }
 }
 
 /// The objects of the container's variables, still without the variables of services, and all services. A pod that

@@ -132,7 +132,7 @@ pub(crate) fn image_failure(error: &messages::image_manager::ImageError) -> Star
 }
 
 fn waiting(reason: &str, message: &str) -> WaitingReason {
-    WaitingReason { reason: reason.to_owned(), message: message.to_owned() }
+    texts::waiting(reason, message.to_owned())
 }
 
 fn failure(reason: &str, message: &str) -> StartFailure {

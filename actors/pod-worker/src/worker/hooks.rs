@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::WaitingReason;
 use messages::runtime::ContainerState;
 use supervision::{Ctx, Effect, EffectId};
 use tokio::time::Instant;
@@ -103,7 +102,7 @@ impl PodWorker {
         self.known.hook_failed.insert(hook.container.clone(), hook.container_id.clone());
         let Some(desired) = self.desired.clone() else { return };
         if let Some(listed) = PodView::of(&desired.pod).find(&hook.container) {
-            let waiting = WaitingReason { reason: texts::POST_START_HOOK_ERROR.to_owned(), message: error };
+            let waiting = texts::waiting(texts::POST_START_HOOK_ERROR, error);
             // Its restart delay is that of any container that exits.
             self.remember(&listed.container(), StartFailure { waiting, retry_after: Some(Duration::ZERO) });
         }
