@@ -6,7 +6,6 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -25,12 +24,12 @@ use messages::pod_manager::{GetPods, GetStaticOf};
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
 use supervision::AskPort;
-use tokio::sync::mpsc;
 
 use crate::access::Caller;
 use crate::actor::NodeApi;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
 use crate::routes::{ASK_DEADLINE, unavailable};
+use crate::sending::body_of;
 use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
 
 /// At most so many chunks of a log wait for a slow reader: there may be as many readers as connections.
@@ -224,13 +223,11 @@ impl Containers {
         };
         let file = LogFile::open(&self.io, FilePath::new(&path)).await;
         let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
-        let (chunks, body) = mpsc::channel(LOG_CHUNKS_MAX);
         let source = LogSource { file, container_id: id.to_owned(), runtime: self.runtime.clone() };
         // `send` ends when the body is dropped, which holds the only receiver of the chunks.
-        let sending = send(source, options, chunks);
-        drop(self.io.spawn(tokio::time::timeout(patience.streams(), sending)));
+        let sending = |chunks| send(source, options, chunks);
+        let body = body_of(&self.io, LOG_CHUNKS_MAX, patience.streams(), sending);
         patience.streaming(true);
-        let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body));
         Ok(([(header::CONTENT_TYPE, "text/plain")], body).into_response())
     }
 

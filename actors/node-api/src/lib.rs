@@ -17,6 +17,7 @@ mod metrics;
 mod pods;
 mod routes;
 mod secured;
+mod sending;
 mod shared;
 mod streaming;
 mod system_logs;

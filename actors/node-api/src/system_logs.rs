@@ -12,7 +12,8 @@ use axum::{Extension, Router};
 use bridge_io::Io;
 use bridge_node::host::{LogFile, SystemLog, SystemLogFile, SystemLogs};
 use bridge_serve::{Connection, StallTimeout};
-use tokio::sync::mpsc;
+
+use crate::sending::{Chunks, body_of};
 
 /// At most so many chunks of a file wait for a slow reader: there may be as many readers as connections.
 const CHUNKS_MAX: usize = 1;
@@ -107,11 +108,8 @@ impl Serving {
         let body = if method == Method::HEAD {
             Body::empty()
         } else {
-            let (chunks, body) = mpsc::channel(CHUNKS_MAX);
-            // It ends when the body is dropped, which holds the only receiver of the chunks.
-            let sending = send(found.file, sent.clone(), chunks);
-            drop(self.io.spawn(tokio::time::timeout(patience.streams(), sending)));
-            Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(body))
+            let part = sent.clone();
+            body_of(&self.io, CHUNKS_MAX, patience.streams(), |chunks| send(found.file, part, chunks))
         };
         let mut answer = (status, body).into_response();
         let told = answer.headers_mut();
@@ -133,7 +131,7 @@ impl Serving {
 
 /// Sends this part of the file, until the receiver of the chunks is dropped. A file that has become shorter meanwhile ends the
 /// connection, since its length has been told.
-async fn send(file: LogFile, part: Range<u64>, chunks: mpsc::Sender<io::Result<Bytes>>) {
+async fn send(file: LogFile, part: Range<u64>, chunks: Chunks) {
     let mut at = part.start;
     while at < part.end {
         let read = file.read_at(at).await.and_then(|mut block| {

@@ -18,6 +18,10 @@ const KILLED_WAITS: [Duration; 4] = [
     Duration::from_millis(1000),
 ];
 
+/// How long the removal of an unknown pod's cgroup may take: the next listing finds it again, and others do not wait for one that
+/// hangs.
+const ORPHAN_MAX: Duration = Duration::from_secs(150);
+
 /// The machine's cgroups, with metrics of the operations.
 #[derive(Clone)]
 pub(crate) struct Executor {
@@ -92,7 +96,13 @@ impl Executor {
     /// Removes the cgroup of an unknown pod, and returns whether the cgroup is gone. Processes in it are killed if the runtime
     /// does not know the pod either.
     pub(crate) async fn remove_orphan(&self, uid: &PodUid, in_runtime: bool) -> bool {
-        let removed = if in_runtime { self.remove(uid).await } else { self.kill_and_remove(uid).await };
+        let removal = async {
+            if in_runtime { self.remove(uid).await } else { self.kill_and_remove(uid).await }
+        };
+        let Ok(removed) = tokio::time::timeout(ORPHAN_MAX, removal).await else {
+            tracing::warn!(pod = %uid, "Cgroup of an unknown pod is not removed: its removal hangs");
+            return false;
+        };
         match &removed {
             Ok(()) => tracing::info!(pod = %uid, "Cgroup of an unknown pod is removed"),
             Err(error @ CgroupError::ProcessesLeft { .. }) => {

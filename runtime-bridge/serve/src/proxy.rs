@@ -14,6 +14,7 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bridge_io::Io;
 use bridge_net::names;
+use bridge_pace::panics;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -104,11 +105,16 @@ pub async fn proxied(io: &Io, connection: Connection, mut request: Request, targ
     let (ended, idle) = (connection.ended.clone(), connection.patience.streams());
     connection.patience.streaming(true);
     let lasting = request.extensions_mut().remove::<Lasting>();
-    drop(io.spawn(ended.run_until_cancelled_owned(async move {
+    let stream = panics::caught(async move {
         let (_place, _lasting) = (connection.place, lasting);
         let (Ok(ours), Ok(theirs)) = (upgraded.await, theirs.await) else { return };
         if let Err(error) = moving::joined(TokioIo::new(ours), TokioIo::new(theirs), idle).await {
             tracing::debug!(%error, "A stream into a container ended");
+        }
+    });
+    drop(io.spawn(ended.run_until_cancelled_owned(async move {
+        if let Err(panic) = stream.await {
+            tracing::error!(%panic, "A stream into a container ended before its end");
         }
     })));
     let mut response = Response::new(Body::empty());

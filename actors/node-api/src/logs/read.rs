@@ -4,15 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use bridge_cri::wire::{ContainerState, ContainerStatusRequest, container_state};
 use bridge_cri::{CriErrorKind, RuntimeReads};
 use bridge_node::host::LogFile;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::line::{Format, More, Writer, format_of, parse};
 use super::options::LogOptions;
+use crate::sending::Chunks;
 
 /// A file with a line longer than this is not read as a log.
 const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -34,9 +33,6 @@ pub struct LogSource {
     /// Asked whether the container still runs.
     pub runtime: Arc<dyn RuntimeReads>,
 }
-
-/// Where the chunks of the body go.
-pub type Chunks = mpsc::Sender<io::Result<Bytes>>;
 
 /// The bytes of a log that have been read and not yet written.
 struct Reader {

@@ -49,6 +49,7 @@ pub struct ApiMetrics {
     pub(crate) requests: IntCounterVec,
     pub(crate) seconds: HistogramVec,
     pub(crate) in_flight: IntGaugeVec,
+    panics: IntCounterVec,
     certificates: Histogram,
     health: IntGaugeVec,
     checks: IntCounterVec,
@@ -82,6 +83,13 @@ impl ApiMetrics {
                 opts("kubelet_http_inflight_requests", "[ALPHA] Requests that are being answered."),
                 &REQUEST,
             )?,
+            panics: IntCounterVec::new(
+                opts(
+                    "understudy_http_panics_total",
+                    "Answers of the kubelet's server that ended in a panic.",
+                ),
+                &["path"],
+            )?,
             certificates: Histogram::with_opts(
                 HistogramOpts::new(
                     "apiserver_client_certificate_expiration_seconds",
@@ -111,6 +119,7 @@ impl ApiMetrics {
         main.register(Box::new(self.requests.clone()))?;
         main.register(Box::new(self.seconds.clone()))?;
         main.register(Box::new(self.in_flight.clone()))?;
+        main.register(Box::new(self.panics.clone()))?;
         main.register(Box::new(self.certificates.clone()))?;
         super::logs::describe(main);
         super::volumes::describe(main);
@@ -129,6 +138,11 @@ impl ApiMetrics {
     #[must_use]
     pub fn registries(&self) -> &Registries {
         &self.registries
+    }
+
+    /// Counts an answer that ended in a panic.
+    pub(crate) fn panicked(&self, path: &str) {
+        self.panics.with_label_values(&[path]).inc();
     }
 
     /// Notes how long the certificate of a caller is good yet.

@@ -3,8 +3,10 @@
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use bridge_pace::panics;
 use bridge_serve::Lasting;
 use http_body_util::BodyExt;
 use prometheus::{Histogram, IntGauge};
@@ -37,7 +39,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Passes a request on and counts it.
+/// Passes a request on and counts it. A panic over it is an answer, too: it ends neither the connection nor NodeApi, and is told
+/// and counted.
 pub(crate) async fn counted(
     State((metrics, server)): State<(ApiMetrics, Server)>,
     mut request: Request,
@@ -55,7 +58,14 @@ pub(crate) async fn counted(
     let seconds = metrics.seconds.with_label_values(&labels);
     let in_flight = Arc::new(InFlight { count, seconds, began: Instant::now() });
     request.extensions_mut().insert(Lasting(in_flight.clone()));
-    let answer = next.run(request).await;
+    let answer = match panics::caught(next.run(request)).await {
+        Ok(answer) => answer,
+        Err(panic) => {
+            metrics.panicked(path);
+            tracing::error!(%panic, method, path, "A request could not be answered");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the kubelet could not make the answer\n").into_response()
+        }
+    };
     if answer.body().size_hint().exact().is_some() {
         return answer;
     }
@@ -65,4 +75,35 @@ pub(crate) async fn counted(
             frame
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use jiff::Timestamp;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::metrics::Registries;
+
+    async fn broken() -> &'static str {
+        panic!("for the test")
+    }
+
+    #[tokio::test]
+    async fn a_panic_over_a_request_is_an_answer_and_is_counted() {
+        let metrics =
+            ApiMetrics::new(Registries::default(), Timestamp::UNIX_EPOCH).expect("the registries are empty");
+        let routes: Router = Router::new()
+            .route("/pods", get(broken))
+            .layer(from_fn_with_state((metrics.clone(), Server::Secured), counted));
+        let request = Request::get("/pods").body(Body::empty()).expect("a request");
+        let answer = routes.oneshot(request).await.expect("routes do not fail");
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let families = metrics.registries().main.gather();
+        let counted = families.iter().find(|family| family.name() == "understudy_http_panics_total");
+        assert_eq!(counted.map(|family| family.get_metric()[0].get_counter().get_value()), Some(1.0));
+    }
 }
