@@ -280,8 +280,8 @@ mod tests {
             |id: &str, state: i32| wire::ContainerStatus { id: id.into(), state, ..Default::default() };
         let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
         pod.sandboxes.push(sandbox(&wire::PodSandboxStatus { id: "s".into(), ..Default::default() }));
-        pod.containers.push(container(&containers[1], &status("c1", 1)));
-        pod.containers.push(container(&containers[0], &status("c2", 1)));
+        pod.containers.push(container(&containers[1], &status("c1", 1), 10));
+        pod.containers.push(container(&containers[0], &status("c2", 1), 10));
         let told = &lines(&sandboxes, &containers)[&PodUid::new("u")];
         assert_eq!(&known_lines(&pod), told);
         pod.containers[0].state = ContainerState::Exited;
@@ -294,7 +294,7 @@ mod tests {
             let mut pod = RuntimePod::absent(pod_of(&labels("u")).unwrap());
             let of =
                 |number| wire::ContainerStatus { id: format!("c{number:05}"), state, ..Default::default() };
-            pod.containers = ids.map(|number| container(&listed("c", "u"), &of(number))).collect();
+            pod.containers = ids.map(|number| container(&listed("c", "u"), &of(number), 10)).collect();
             pod
         };
         let (before, mut after) = (pod(0..20_000, 1), pod(10_000..20_000, 1));
@@ -346,7 +346,7 @@ mod tests {
                 annotations: [(CONTAINER_HASH.to_owned(), hash.to_owned())].into(),
                 ..Default::default()
             };
-            container(&listed("c", "u"), &status).hash
+            container(&listed("c", "u"), &status, 10).hash
         };
         assert_eq!(with("a1b2c3d4"), Some(0xa1b2_c3d4));
         assert_eq!(with("xyz"), None);

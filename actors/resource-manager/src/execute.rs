@@ -96,9 +96,8 @@ impl Executor {
     /// Removes the cgroup of an unknown pod, and returns whether the cgroup is gone. Processes in it are killed if the runtime
     /// does not know the pod either.
     pub(crate) async fn remove_orphan(&self, uid: &PodUid, in_runtime: bool) -> bool {
-        let removal = async {
-            if in_runtime { self.remove(uid).await } else { self.kill_and_remove(uid).await }
-        };
+        let removal =
+            async { if in_runtime { self.remove(uid).await } else { self.kill_and_remove(uid).await } };
         let Ok(removed) = tokio::time::timeout(ORPHAN_MAX, removal).await else {
             tracing::warn!(pod = %uid, "Cgroup of an unknown pod is not removed: its removal hangs");
             return false;
