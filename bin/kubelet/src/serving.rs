@@ -23,6 +23,8 @@ use crate::wiring::ServerSettings;
 
 /// The directory of the machine's logs.
 const SYSTEM_LOGS: &str = "/var/log";
+/// The program that tells the machine's journal.
+const JOURNALCTL: &str = "journalctl";
 
 /// The HTTPS server's authentication, authorisation and handlers.
 pub fn server(
@@ -49,6 +51,7 @@ pub fn server(
         offers: HttpsOffers {
             debugging: server.enable_debugging_handlers,
             system_logs: server.enable_system_log_handler.then(|| PathBuf::from(SYSTEM_LOGS)),
+            journal: (server.enable_system_log_query == Some(true)).then(|| PathBuf::from(JOURNALCTL)),
             checkpoints: None,
             configz: Arc::new(config.to_json()),
             zpages: ZPages {
