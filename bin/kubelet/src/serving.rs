@@ -167,6 +167,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn queries_of_logs_are_answered_where_that_is_switched_on() {
+        let mut config = KubeletConfiguration::default();
+        let mut journal = |query| {
+            config.server.enable_system_log_query = query;
+            server(&config, &UnderstudyConfiguration::default(), &FeatureGates::default(), "n1").offers.journal
+        };
+        assert_eq!(journal(None), None);
+        assert_eq!(journal(Some(false)), None);
+        assert_eq!(journal(Some(true)), Some(PathBuf::from("journalctl")));
+    }
+
+    #[test]
     fn configz_shows_the_driver_in_use() {
         let config = KubeletConfiguration::default();
         assert_eq!(config.to_json()["cgroupDriver"], "cgroupfs");
