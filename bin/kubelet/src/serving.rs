@@ -171,7 +171,8 @@ mod tests {
         let mut config = KubeletConfiguration::default();
         let mut journal = |query| {
             config.server.enable_system_log_query = query;
-            server(&config, &UnderstudyConfiguration::default(), &FeatureGates::default(), "n1").offers.journal
+            let gates = FeatureGates::default();
+            server(&config, &UnderstudyConfiguration::default(), &gates, "n1").offers.journal
         };
         assert_eq!(journal(None), None);
         assert_eq!(journal(Some(false)), None);
