@@ -12,6 +12,8 @@ mod actor;
 mod checkpoint;
 mod containers;
 mod health;
+mod journal;
+mod log_query;
 mod logs;
 mod metrics;
 mod pods;

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use bridge_node::host::SystemLogs;
+use bridge_node::host::{Journal, SystemLogs};
 use jiff::Timestamp;
 use messages::pleg::GetRuntimePods;
 use serde_json::Value;
@@ -30,6 +30,8 @@ pub struct HttpsOffers {
     pub debugging: bool,
     /// `enableSystemLogHandler`: the directory of the machine's logs; `None` where they are not offered.
     pub system_logs: Option<PathBuf>,
+    /// `enableSystemLogQuery`: the program that tells the machine's journal; `None` where queries of logs are not answered.
+    pub journal: Option<PathBuf>,
     /// The directory of checkpoints of containers; `None` where they are not offered.
     pub checkpoints: Option<PathBuf>,
     /// The configuration, as `/configz` shows it.
@@ -62,7 +64,11 @@ pub fn secured_routes(
 fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
     let configz = offers.configz.clone();
     let system_logs = match offers.system_logs.clone() {
-        Some(root) => system_logs(SystemLogs::new(containers.io.clone(), root), containers.io.clone()),
+        Some(root) => {
+            let io = &containers.io;
+            let journal = offers.journal.clone().map(|program| Journal::new(io.clone(), program));
+            system_logs(SystemLogs::new(io.clone(), root), journal, io.clone())
+        }
         None => {
             let off = || any(|| async { (StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n") });
             Router::new().route("/logs/", off()).route("/logs/{*path}", off())

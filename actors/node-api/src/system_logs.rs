@@ -1,19 +1,23 @@
-//! `/logs/`: the machine's logs as files, as a file server shows them (row 21.8).
+//! `/logs/`: the machine's logs as files, as a file server shows them, and queries of them (row 21.8).
 
 use std::io;
 use std::ops::Range;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use bridge_io::Io;
-use bridge_node::host::{LogFile, SystemLog, SystemLogFile, SystemLogs};
+use bridge_node::host::{Journal, LogFile, SystemLog, SystemLogFile, SystemLogs};
 use bridge_serve::{Connection, StallTimeout};
 
 use crate::sending::{Chunks, body_of};
+
+use crate::journal::{ServiceLogs, words};
+use crate::log_query::LogQuery;
 
 /// At most so many chunks of a file wait for a slow reader: there may be as many readers as connections.
 const CHUNKS_MAX: usize = 1;
@@ -26,42 +30,64 @@ const DATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
 struct Serving {
     logs: SystemLogs,
     io: Io,
+    /// What answers queries; `None` where there are none.
+    services: Option<ServiceLogs>,
 }
 
-/// The routes below `/logs/`.
-pub(crate) fn system_logs(logs: SystemLogs, io: Io) -> Router {
-    Router::new()
-        .route("/logs/", get(top))
-        .route("/logs/{*path}", get(below))
-        .with_state(Serving { logs, io })
+/// The routes below `/logs/`, with queries if there is a journal.
+pub(crate) fn system_logs(logs: SystemLogs, journal: Option<Journal>, io: Io) -> Router {
+    let services = journal.map(|journal| ServiceLogs { journal, files: logs.clone(), io: io.clone() });
+    let serving = Serving { logs, io, services };
+    Router::new().route("/logs/", get(top)).route("/logs/{*path}", get(below)).with_state(serving)
 }
 
-async fn top(
-    State(serving): State<Serving>,
-    method: Method,
-    headers: HeaderMap,
-    connection: Extension<Connection>,
-) -> Response {
-    serving.answer("", &method, &headers, &connection.patience).await
+async fn top(State(serving): State<Serving>, connection: Extension<Connection>, request: Parts) -> Response {
+    serving.asked("", &request, &connection.patience).await
 }
 
 async fn below(
     State(serving): State<Serving>,
     Path(path): Path<String>,
-    method: Method,
-    headers: HeaderMap,
     connection: Extension<Connection>,
+    request: Parts,
 ) -> Response {
-    serving.answer(&path, &method, &headers, &connection.patience).await
+    serving.asked(&path, &request, &connection.patience).await
 }
 
 impl Serving {
+    /// Answers a query, or shows what lies at the path.
+    async fn asked(&self, path: &str, request: &Parts, patience: &StallTimeout) -> Response {
+        let Some(services) = &self.services else { return self.shown(path, None, request, patience).await };
+        let query = match LogQuery::parse(request.uri.query().unwrap_or_default()) {
+            Ok(Some(query)) => query,
+            Ok(None) => return self.shown(path, None, request, patience).await,
+            Err(text) => return refusal(StatusCode::BAD_REQUEST, text),
+        };
+        if !path.is_empty() && path != "/" {
+            return refusal(StatusCode::NOT_ACCEPTABLE, "path not allowed in query mode".to_owned());
+        }
+        if let Err(text) = query.validate() {
+            return refusal(StatusCode::NOT_ACCEPTABLE, text);
+        }
+        let Some(file) = query.files.first().cloned() else {
+            return services.answer(query, &request.method, &request.headers).await;
+        };
+        let name = file.trim_start_matches('/');
+        match self.logs.find(name).await {
+            Err(error) if is_absent(&error) => {
+                refusal(StatusCode::NOT_ACCEPTABLE, query.no_file(&file, &words(&error)))
+            }
+            _ => self.shown(name, Some(link(name)), request, patience).await,
+        }
+    }
+
     /// What lies at the path. As with other file servers the path of a directory ends with a slash, and that of a file does not.
-    async fn answer(
+    /// Another URL is told from that of the request, unless it is `named` from `/logs/`.
+    async fn shown(
         &self,
         path: &str,
-        method: &Method,
-        headers: &HeaderMap,
+        named: Option<String>,
+        request: &Parts,
         patience: &StallTimeout,
     ) -> Response {
         let (name, has_slash) = match path.strip_suffix('/') {
@@ -73,25 +99,19 @@ impl Serving {
             Ok(SystemLog::Directory(names)) if has_slash => {
                 ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], listing(&names)).into_response()
             }
-            Ok(SystemLog::Directory(_)) => moved(&format!("{last}/")),
+            Ok(SystemLog::Directory(_)) => moved(&format!("{}/", named.as_deref().unwrap_or(last))),
             Ok(SystemLog::File(_)) if has_slash => moved(&format!("../{last}")),
-            Ok(SystemLog::File(found)) => self.file(found, method, headers, patience).await,
+            Ok(SystemLog::File(found)) => self.file(found, request, patience).await,
             Err(error) => refused(&error),
         }
     }
 
-    async fn file(
-        &self,
-        found: SystemLogFile,
-        method: &Method,
-        headers: &HeaderMap,
-        patience: &StallTimeout,
-    ) -> Response {
+    async fn file(&self, found: SystemLogFile, request: &Parts, patience: &StallTimeout) -> Response {
         let begins = match found.file.read_at(0).await {
             Ok(begins) => begins,
             Err(error) => return refused(&error),
         };
-        let asked = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+        let asked = request.headers.get(header::RANGE).and_then(|range| range.to_str().ok());
         let part = match asked.map(|range| part(range, found.bytes)) {
             None | Some(Asked::Whole) => None,
             Some(Asked::Part(part)) => Some(part),
@@ -105,7 +125,7 @@ impl Serving {
             Some(part) => (StatusCode::PARTIAL_CONTENT, part),
             None => (StatusCode::OK, 0..found.bytes),
         };
-        let body = if method == Method::HEAD {
+        let body = if request.method == Method::HEAD {
             Body::empty()
         } else {
             let part = sent.clone();
@@ -188,12 +208,22 @@ fn moved(to: &str) -> Response {
     }
 }
 
+fn refusal(status: StatusCode, text: String) -> Response {
+    (status, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], text + "\n").into_response()
+}
+
+/// Whether there is nothing at the path that could be shown.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices
+    )
+}
+
 /// In the words of Go's file server.
 fn refused(error: &io::Error) -> Response {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => {
-            (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
-        }
+        _ if is_absent(error) => (StatusCode::NOT_FOUND, "404 page not found\n").into_response(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => {
             (StatusCode::FORBIDDEN, "403 Forbidden\n").into_response()
         }

@@ -23,6 +23,8 @@ use crate::wiring::ServerSettings;
 
 /// The directory of the machine's logs.
 const SYSTEM_LOGS: &str = "/var/log";
+/// The program that tells the machine's journal.
+const JOURNALCTL: &str = "journalctl";
 
 /// The HTTPS server's authentication, authorisation and handlers.
 pub fn server(
@@ -49,6 +51,7 @@ pub fn server(
         offers: HttpsOffers {
             debugging: server.enable_debugging_handlers,
             system_logs: server.enable_system_log_handler.then(|| PathBuf::from(SYSTEM_LOGS)),
+            journal: (server.enable_system_log_query == Some(true)).then(|| PathBuf::from(JOURNALCTL)),
             checkpoints: None,
             configz: Arc::new(config.to_json()),
             zpages: ZPages {
@@ -162,6 +165,19 @@ pub fn tls(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queries_of_logs_are_answered_where_that_is_switched_on() {
+        let mut config = KubeletConfiguration::default();
+        let mut journal = |query| {
+            config.server.enable_system_log_query = query;
+            let gates = FeatureGates::default();
+            server(&config, &UnderstudyConfiguration::default(), &gates, "n1").offers.journal
+        };
+        assert_eq!(journal(None), None);
+        assert_eq!(journal(Some(false)), None);
+        assert_eq!(journal(Some(true)), Some(PathBuf::from("journalctl")));
+    }
 
     #[test]
     fn configz_shows_the_driver_in_use() {

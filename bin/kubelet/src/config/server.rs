@@ -46,7 +46,7 @@ section! {
         /// Whether `/logs/` is offered.
         "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), Used;
         /// Whether `/logs/` answers queries for the logs of system services.
-        "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), NotYet;
+        "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), Used;
         /// Whether `/debug/pprof/` is offered.
         "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.

@@ -7,6 +7,7 @@ mod container_logs;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
+mod journal;
 mod lock;
 mod log_file;
 mod machine;
@@ -36,6 +37,7 @@ pub use docker_configs::{
 };
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
+pub use journal::{Gzip, Journal, JournalOutput, JournalPlace};
 pub use lock::{LockError, RootLock};
 pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]

@@ -11,4 +11,5 @@ mod bounds;
 mod client;
 mod containers;
 mod hostile;
+mod log_queries;
 mod server;

@@ -58,6 +58,8 @@ pub struct Options {
     pub checkpointed: Option<Arc<Mutex<Vec<CheckpointContainerRequest>>>>,
     /// The directory of the machine's logs, if they are shown.
     pub system_logs: Option<PathBuf>,
+    /// The program that tells the machine's journal, if queries of logs are answered.
+    pub journal: Option<PathBuf>,
     /// The URL of the runtime's streaming server.
     pub streaming: String,
     pub bounds: Bounds,
@@ -75,6 +77,7 @@ impl Default for Options {
             debugging: true,
             checkpointed: None,
             system_logs: None,
+            journal: None,
             streaming: "http://127.0.0.1:1".to_owned(),
             bounds: Bounds::SECURED,
         }
@@ -281,7 +284,7 @@ impl Server {
                 .or_else(|| options.reviews.map(|reviews| Arc::new(reviews) as Arc<dyn Reviews>)),
             metrics,
         };
-        let offers = offers(options.debugging, options.system_logs);
+        let offers = offers(options.debugging, options.system_logs, options.journal);
         let routes = secured_routes(answers, containers, &offers, access);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -317,10 +320,11 @@ impl Checkpointing for Checkpoints {
     }
 }
 
-fn offers(debugging: bool, system_logs: Option<PathBuf>) -> HttpsOffers {
+fn offers(debugging: bool, system_logs: Option<PathBuf>, journal: Option<PathBuf>) -> HttpsOffers {
     HttpsOffers {
         debugging,
         system_logs,
+        journal,
         checkpoints: Some(PathBuf::from("/checkpoints")),
         configz: Arc::new(serde_json::json!({"kind": "KubeletConfiguration"})),
         zpages: ZPages {
