@@ -8,13 +8,14 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bridge_io::Io;
 use bridge_node::host::{Gzip, Journal, JournalPlace, SystemLog, SystemLogFile, SystemLogs};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::log_query::{LineOptions, LogQuery};
+use crate::sending::{Chunks, body_of};
 
 /// A query may take so long, as upstream.
 const WITHIN: Duration = Duration::from_secs(30);
+/// After so long an answer ends whose reader is slow.
+const SENT_WITHIN: Duration = Duration::from_secs(60);
 /// At most so many chunks of an answer wait for a slow reader.
 const CHUNKS_MAX: usize = 1;
 /// After so many seconds a query that found no place may be sent again.
@@ -40,7 +41,7 @@ struct Gone;
 
 /// The body of an answer, which may be compressed.
 struct Answer {
-    chunks: mpsc::Sender<io::Result<Bytes>>,
+    chunks: Chunks,
     gzip: Option<Gzip>,
     /// What has not been sent yet.
     waiting: Vec<u8>,
@@ -54,11 +55,11 @@ impl ServiceLogs {
             Body::empty()
         } else {
             let Some(place) = self.journal.place().await else { return too_many() };
-            let (chunks, body) = mpsc::channel(CHUNKS_MAX);
-            let answer = Answer { chunks, gzip: is_packed.then(Gzip::begin), waiting: Vec::new() };
             // It ends when the body is dropped, which holds the only receiver of the chunks.
-            drop(self.io.spawn(self.clone().write(query, place, answer)));
-            Body::from_stream(ReceiverStream::new(body))
+            body_of(&self.io, CHUNKS_MAX, SENT_WITHIN, |chunks| {
+                let answer = Answer { chunks, gzip: is_packed.then(Gzip::begin), waiting: Vec::new() };
+                self.clone().write(query, place, answer)
+            })
         };
         let mut answer = body.into_response();
         let told = answer.headers_mut();
