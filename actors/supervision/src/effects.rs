@@ -245,7 +245,11 @@ impl<A: Subsystem> Effects<A> {
                     }
                 }
                 // The effect was aborted.
-                Poll::Ready(Some(Err(_))) => {}
+                Poll::Ready(Some(Err(aborted))) => {
+                    if aborted.is_panic() {
+                        tracing::warn!(actor = %self.cell.name, "the work of a cancelled effect panicked while it was dropped");
+                    }
+                }
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
