@@ -32,7 +32,7 @@ use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::sending::body_of;
 use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
 
-/// At most so many chunks of a log wait for a slow reader: there may be as many readers as connections.
+/// At most so many chunks of a log wait for a slow reader: there may be as many readers as requests.
 const LOG_CHUNKS_MAX: usize = 1;
 /// At most so many characters of a command are shown in the audit event.
 const COMMAND_CHARS_MAX: usize = 1024;

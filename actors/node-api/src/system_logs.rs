@@ -19,7 +19,7 @@ use crate::sending::{Chunks, body_of};
 use crate::journal::{ServiceLogs, words};
 use crate::log_query::LogQuery;
 
-/// At most so many chunks of a file wait for a slow reader: there may be as many readers as connections.
+/// At most so many chunks of a file wait for a slow reader: there may be as many readers as requests.
 const CHUNKS_MAX: usize = 1;
 /// So much of a file tells whether it is text.
 const SNIFFED_BYTES: usize = 512;

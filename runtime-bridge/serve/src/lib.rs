@@ -8,9 +8,11 @@
 
 #[cfg(feature = "fake")]
 mod fake;
+mod http2;
 mod moving;
 mod places;
 mod proxy;
+mod requests;
 mod server;
 
 use std::io;

@@ -39,7 +39,8 @@ impl StallTimeout {
         self.streams
     }
 
-    fn now(&self) -> Duration {
+    /// The time for the present answer.
+    pub(crate) fn now(&self) -> Duration {
         if self.is_stream.load(Ordering::Relaxed) { self.streams } else { self.answers }
     }
 }

@@ -1,11 +1,14 @@
-//! A bounded HTTP/1.1 listener.
+//! A bounded listener: HTTP/1.1, and HTTP/2 over TLS for clients that ask for it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use bridge_tls::serving::{Chain, ServingTls, keep_alive};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,16 +17,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::http2;
 use super::moving::{StallGuard, StallTimeout};
 use super::places::{ConnectionTable, PeerUser};
+use super::requests::{LastingBody, RequestLimit};
 
 /// The most bytes of a request's head, and of an answer that waits to be written: no shell command is longer.
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
 /// The longest time of a client's TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The longest silence on a stream, and the longest time of a request (row 21.1).
+/// The longest silence on a stream.
 const STREAM_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
+/// The longest time of a request (row 21.1).
+const REQUEST_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
+/// The name of HTTP/2 in a TLS handshake.
+const H2: &[u8] = b"h2";
 
 /// The bounds of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +42,15 @@ pub struct Bounds {
     /// a peer may have.
     pub connections_max: usize,
     /// The time for a client to send the head of a request, counted from the start of the connection or the end of the
-    /// last answer.
+    /// last answer. A connection of HTTP/2 ends after it unless a request is under way.
     pub head_deadline: Duration,
     /// The time for a client to take some bytes of its answer.
     pub write_deadline: Duration,
-    /// The longest time of a request, and the longest silence on a stream.
+    /// The longest silence on a stream.
     pub stream_deadline: Duration,
+    /// The longest time of a request, from its head to the end of its answer: what is not answered by then is cut off. A stream
+    /// into a container is no answer, and lasts on, as upstream.
+    pub request_deadline: Duration,
 }
 
 impl Bounds {
@@ -48,6 +60,7 @@ impl Bounds {
         head_deadline: Duration::from_secs(10),
         write_deadline: Duration::from_secs(30),
         stream_deadline: STREAM_DEADLINE,
+        request_deadline: REQUEST_DEADLINE,
     };
     /// The bounds of the listener for the API server, whose connections may be idle for a while (row 21.1).
     pub const SECURED: Self =
@@ -76,6 +89,21 @@ pub struct Connection {
     /// Cancelled when the connection's place went to another connection, or the listener has ended: every stream over
     /// the connection ends with it.
     pub ended: CancellationToken,
+}
+
+#[cfg(test)]
+impl Connection {
+    /// The only connection of its listener.
+    pub(crate) fn of_a_test(bounds: Bounds) -> Self {
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        Self {
+            chain: Arc::from([]),
+            peer: None,
+            place: Arc::new(Place { card: Arc::default(), _permit: permit }),
+            patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
+            ended: CancellationToken::new(),
+        }
+    }
 }
 
 /// Serves until it is dropped, or until the listener cannot be opened.
@@ -130,7 +158,7 @@ pub async fn serve_on(
             patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
             ended: leave.clone(),
         };
-        let work = connected(stream, connection, routes.clone(), tls.clone(), bounds.head_deadline);
+        let work = connected(stream, connection, routes.clone(), tls.clone(), bounds);
         connections.spawn(async move {
             tokio::select! {
                 biased;
@@ -146,38 +174,96 @@ async fn connected(
     mut connection: Connection,
     routes: Router,
     tls: Option<ServingTls>,
-    head_deadline: Duration,
+    bounds: Bounds,
 ) {
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
     let Some(tls) = tls else {
-        return converse(stream, connection, routes, head_deadline).await;
+        return converse(stream, connection, routes, bounds).await;
     };
     match tokio::time::timeout(HANDSHAKE_DEADLINE, tls.accept(stream)).await {
         Ok(Ok((stream, chain))) => {
             connection.chain = chain;
-            converse(stream, connection, routes, head_deadline).await;
+            if stream.get_ref().1.alpn_protocol() == Some(H2) {
+                http2::converse(stream, connection, routes, bounds).await;
+            } else {
+                converse(stream, connection, routes, bounds).await;
+            }
         }
         Ok(Err(error)) => tracing::debug!(%error, peer = ?connection.peer, "TLS handshake failed"),
         Err(_) => tracing::debug!(peer = ?connection.peer, "TLS handshake took too long"),
     }
 }
 
+/// Serves a connection of HTTP/1.1 until it ends, or until a request has taken too long.
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
     routes: Router,
-    head_deadline: Duration,
+    bounds: Bounds,
 ) {
     let stream = StallGuard::new(stream, connection.patience.clone());
-    let service = TowerToHyperService::new(routes.layer(axum::Extension(connection)));
+    let limit = RequestLimit::new(bounds.request_deadline);
+    let requests = limit.clone();
+    let routes = TowerToHyperService::new(routes.layer(axum::Extension(connection)));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let running = requests.begin();
+        let answer = routes.call(request);
+        async move {
+            let answer = answer.await?;
+            Ok::<_, Infallible>(answer.map(|body| LastingBody::new(body, running)))
+        }
+    });
     let conversation = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(head_deadline)
+        .header_read_timeout(bounds.head_deadline)
         .max_buf_size(BUFFER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    if let Err(error) = conversation.await {
-        tracing::debug!(%error, "Connection ended");
+    tokio::select! {
+        biased;
+        done = conversation => {
+            if let Err(error) = done {
+                tracing::debug!(%error, "Connection ended");
+            }
+        }
+        () = limit.expired() => tracing::debug!("A request has taken too long: its connection ends"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, Bytes};
+    use axum::routing::get;
+    use futures::{StreamExt, stream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_ends_after_its_time_and_an_idle_connection_after_another() {
+        let endless = || async {
+            let begin = stream::iter([Ok::<_, std::io::Error>(Bytes::from("begin"))]);
+            Body::from_stream(StreamExt::chain(begin, stream::pending()))
+        };
+        let routes = || Router::new().route("/endless", get(endless)).route("/", get(|| async { "ok" }));
+        for (path, lasts) in [("/endless", REQUEST_DEADLINE), ("/", Bounds::SECURED.head_deadline)] {
+            let (mut client, server) = duplex(4096);
+            let connection = Connection::of_a_test(Bounds::SECURED);
+            let begun = Instant::now();
+            let talk = async {
+                let ask = format!("GET {path} HTTP/1.1\r\nHost: kubelet\r\n\r\n");
+                client.write_all(ask.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).await.unwrap();
+                answer
+            };
+            let ((), answer) = tokio::join!(converse(server, connection, routes(), Bounds::SECURED), talk);
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+            assert!(!answer.ends_with("0\r\n\r\n"), "what is cut off has no end: {answer}");
+            let (lasted, within) = (begun.elapsed(), lasts + Duration::from_secs(2));
+            assert!(lasted >= lasts && lasted < within, "{path}: {lasted:?}");
+        }
     }
 }

@@ -169,7 +169,7 @@ fn load(settings: &ServingSettings, material: &files::Material) -> Result<Loaded
         }
         _ => return Err(ServingError::Tls("there is no certificate".to_owned())),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Loaded { config: Arc::new(config), verifier })
 }
 

@@ -97,6 +97,13 @@ impl Client {
         TlsConnector::from(self.config.clone()).connect(name, stream).await
     }
 
+    /// A connection whose client offers HTTP/2 as well as HTTP/1.1.
+    pub async fn connect_http2(&self) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self { address: self.address, config: Arc::new(config) }.connect().await
+    }
+
     /// Status and body of one request; `headers` are lines; `Connection: close` is added unless one of them is
     /// `Connection`.
     pub async fn ask(&self, method: &str, path: &str, headers: &[&str]) -> (u16, String) {

@@ -11,5 +11,6 @@ mod bounds;
 mod client;
 mod containers;
 mod hostile;
+mod http2;
 mod log_queries;
 mod server;
