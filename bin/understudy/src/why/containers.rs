@@ -184,7 +184,7 @@ pub(super) fn not_ready(facts: &Facts<'_>) -> Option<Decision> {
 /// The container whose turn it is, while nothing is wrong with it.
 pub(super) fn being_created(facts: &Facts<'_>) -> Option<String> {
     let parts = facts.parts();
-    let waits = |part: &&Part<'_>| state(part).is_none_or(|state| state.waiting.is_some());
+    let waits = |part: &&Part<'_>| state(part).is_some_and(|state| state.waiting.is_some());
     let (container, ..) = parts.iter().filter(|(_, role, _)| *role == Role::Main).find(waits)?;
     Some(format!(" waits for container {}, which is being created", said(&container.name)))
 }
