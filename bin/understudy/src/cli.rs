@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::client::Server;
 
@@ -11,6 +11,9 @@ use crate::client::Server;
 const INTERVAL_MS_MIN: u64 = 100;
 /// The longest interval between refreshes.
 const INTERVAL_SECONDS_MAX: u64 = 3600;
+
+/// The read-only port of a kubelet on this machine.
+const SERVER: &str = "http://127.0.0.1:10255";
 
 /// The command line of `understudy`.
 #[derive(Debug, Parser)]
@@ -26,6 +29,10 @@ pub struct Cli {
 pub enum Command {
     /// Show pods, actors and events of a running kubelet
     Top(TopArgs),
+    /// Say what a pod waits for, and why
+    Why(WhyArgs),
+    /// List the pods of a running kubelet, without a control plane
+    Pods(PodsArgs),
     /// Play sample pods on a runtime in memory: no container runs
     Demo(DemoArgs),
 }
@@ -48,11 +55,62 @@ pub struct ShowArgs {
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// The kubelet's read-only port
-    #[arg(long, default_value = "http://127.0.0.1:10255", value_name = "URL")]
+    #[arg(long, default_value = SERVER, value_name = "URL")]
     pub server: Server,
     /// How to show it.
     #[command(flatten)]
     pub show: ShowArgs,
+}
+
+/// `understudy why`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the pod runs and is Ready, or has succeeded; 1 the kubelet cannot be asked, or has no \
+                        such pod; 2 wrong use; 3 the pod waits, ends, has failed or was refused."
+)]
+pub struct WhyArgs {
+    /// The pod: NAME, NAMESPACE/NAME or its UID
+    #[arg(value_name = "POD")]
+    pub pod: String,
+    /// Its namespace; any unless given
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The kubelet's read-only port
+    #[arg(long, default_value = SERVER, value_name = "URL")]
+    pub server: Server,
+    /// Print a document instead of text
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<WhyOutput>,
+}
+
+/// What `understudy why` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhyOutput {
+    /// One JSON document; docs/understudy.md describes it
+    Json,
+}
+
+/// `understudy pods`.
+#[derive(Debug, Args)]
+pub struct PodsArgs {
+    /// Only the pods of this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The kubelet's read-only port
+    #[arg(long, default_value = SERVER, value_name = "URL")]
+    pub server: Server,
+    /// Print more, or a document
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<PodsOutput>,
+}
+
+/// What `understudy pods` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PodsOutput {
+    /// One JSON document; docs/understudy.md describes it
+    Json,
+    /// The table with IP and UID
+    Wide,
 }
 
 /// `understudy demo`.
@@ -94,6 +152,16 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_pod_is_asked_about_with_namespace_and_format() {
+        let cli = Cli::try_parse_from(["understudy", "why", "-n", "default", "web", "-o", "json"]).unwrap();
+        let Command::Why(args) = cli.command else { panic!("not why") };
+        assert_eq!((args.pod.as_str(), args.namespace.as_deref()), ("web", Some("default")));
+        assert_eq!(args.output, Some(WhyOutput::Json));
+        assert!(Cli::try_parse_from(["understudy", "why"]).is_err());
+        assert!(Cli::try_parse_from(["understudy", "pods", "--output", "yaml"]).is_err());
     }
 
     #[test]

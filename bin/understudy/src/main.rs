@@ -5,24 +5,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use understudy::cli::{Cli, Command};
-use understudy::{demo, top};
+use understudy::{answers, demo, top};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; any other outcome of parsing exits with 1.
+            // Help and version are no errors.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            return if error.use_stderr() { ExitCode::from(answers::WRONG_USE) } else { ExitCode::SUCCESS };
         }
     };
     match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         // `understudy top | head`: a reader that closes the pipe is no failure.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "understudy: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(answers::exit_code(&error))
         }
     }
 }
@@ -32,12 +32,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     causes.into_iter().any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+/// Runs the command, and returns the exit code.
+fn run(cli: Cli) -> anyhow::Result<u8> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     tokio.block_on(async {
         match cli.command {
-            Command::Top(args) => top::top(args).await,
-            Command::Demo(args) => demo::demo(args).await,
+            Command::Top(args) => top::top(args).await.map(|()| 0),
+            Command::Why(args) => answers::why(&args).await,
+            Command::Pods(args) => answers::pods(&args).await.map(|()| 0),
+            Command::Demo(args) => demo::demo(args).await.map(|()| 0),
         }
     })
 }

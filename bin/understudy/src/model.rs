@@ -80,6 +80,8 @@ pub struct Actor {
     pub quarantined: BTreeMap<String, String>,
     /// 99th percentile of handling time, microseconds.
     pub handling_p99_us: u64,
+    /// What the actor shows of its own state; null if it did not answer.
+    pub observed: Value,
 }
 
 impl Actor {

@@ -51,6 +51,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const RESEND_AGAIN: Duration = Duration::from_secs(5);
 /// and about how often after that: what the pool tells, or what the worker reports, may be lost.
 const RESEND_EVERY: Duration = Duration::from_secs(45);
+/// The most characters of a problem that `/supervision` shows.
+const PROBLEM_CHARS_SHOWN: usize = 1024;
 
 /// A worker's timers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -356,8 +358,23 @@ impl Subsystem for PodWorker {
     }
 
     fn observe(&self) -> serde_json::Value {
+        let now = self.now();
+        let seconds_to = |at: Timestamp| at.duration_since(now).as_secs().max(0);
+        let step = self.progress.longest();
+        let retry_at = self.retry_at.into_iter().chain(self.known.pod_retry_at).min();
+        let failures = self.known.failures.iter();
+        let next_tries: BTreeMap<&String, i64> =
+            failures.map(|(name, failure)| (name, seconds_to(failure.retry_at))).collect();
+        let problem = self.problem.as_ref();
         serde_json::json!({
+            "pod": self.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name)),
             "state": self.lifecycle.state(),
+            "graceSeconds": self.lifecycle.grace_seconds(),
+            "step": step.as_ref().map(|(step, _)| step),
+            "stepSeconds": step.as_ref().map(|(_, lasts)| lasts.as_secs()),
+            "problem": problem.map(|problem| problem.chars().take(PROBLEM_CHARS_SHOWN).collect::<String>()),
+            "retrySeconds": retry_at.map(seconds_to),
+            "nextTries": next_tries,
             "released": self.lifecycle.released(),
             "task": self.task.as_ref().map(Task::name),
             "awaitsLook": self.awaited.is_some(),

@@ -4,7 +4,7 @@ pub mod actors;
 pub mod events;
 pub mod pods;
 mod share;
-mod table;
+pub mod table;
 pub mod text;
 
 #[cfg(test)]

@@ -46,10 +46,14 @@ pub struct ContainerRow {
     pub well: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+/// What a container is for in its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It runs to its end before the others.
     Init,
+    /// An init container that runs on beside the others.
     Sidecar,
+    /// An ordinary container.
     Main,
 }
 
@@ -83,10 +87,11 @@ fn ago(then: Timestamp, now: Timestamp) -> String {
     span(now.duration_since(then).as_secs())
 }
 
-type Part<'a> = (&'a Container, Role, Option<&'a ContainerStatus>);
+/// A container of a pod's spec, what it is for, and its status.
+pub type Part<'a> = (&'a Container, Role, Option<&'a ContainerStatus>);
 
 /// The containers with their statuses, init containers first.
-fn parts(pod: &Pod) -> Vec<Part<'_>> {
+pub fn parts(pod: &Pod) -> Vec<Part<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let status = pod.status.as_ref();
     let inits = spec.init_containers.iter().flatten().map(|container| {
@@ -171,7 +176,8 @@ fn trouble(state: &ContainerState) -> Option<(u8, String)> {
     (ended.exit_code != 0).then(|| (2, ended_as(ended)))
 }
 
-fn ended_as(ended: &ContainerStateTerminated) -> String {
+/// Why a container has ended, in a word.
+pub fn ended_as(ended: &ContainerStateTerminated) -> String {
     match ended.reason.as_deref() {
         Some(reason) if !reason.is_empty() => neutralised(reason),
         _ => match ended.signal {

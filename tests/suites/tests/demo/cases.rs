@@ -1,6 +1,7 @@
 //! What README says of `make run`.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use testkit::process::{Said, eventually};
@@ -92,12 +93,34 @@ fn on_a_terminal() {
     nothing_is_left(&made, &before);
 }
 
+/// The companion program says of the pod `crash` that it crashes.
+#[track_caller]
+fn explained(demo: &mut Demo) {
+    let program = demo.program().expect("the companion program runs");
+    let lines = demo.lines();
+    let newest = |begins: &str| {
+        let line = lines.iter().rev().find(|line| line.starts_with(begins));
+        line.and_then(|line| line.split_whitespace().next()).map(str::to_owned)
+    };
+    let server = newest("http://127.0.0.1:").expect("the table has a heading");
+    let pod = newest("default/crash-").expect("the table has the pod");
+    eventually("the pod that crashes is explained", SHOWN_WITHIN, || {
+        let why = Command::new(&program).args(["why", &pod, "--server", &server]).output();
+        let why = why.map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&why.stdout).into_owned();
+        let crashes = said.lines().next().is_some_and(|sentence| sentence.contains(" crashes (exit code "));
+        // It runs for a moment between two crashes.
+        if crashes && why.status.code() == Some(3) { Ok(()) } else { Err(format!("{why:?}")) }
+    });
+}
+
 fn on_the_fake() {
     let before = Machine::look();
     let mut demo = Demo::start(&[("FAKE_RUNTIME", "1"), ("DEMO_SECONDS", "30")], false);
     demo.until("the first table", BUILT_WITHIN, first_table);
     let directory = demo.directory().expect("a kubelet runs");
     demo.until("what README promises", SHOWN_WITHIN, shown);
+    explained(&mut demo);
     let said = demo.ends(ENDS_WITHIN + Duration::from_secs(30));
     ended_well(&said);
     assert!(said.out.contains("Demo on the fake runtime"), "{}", said.out);

@@ -117,6 +117,18 @@ impl Demo {
         name.parent().map(PathBuf::from)
     }
 
+    /// The companion program that shows the table.
+    pub fn program(&mut self) -> Option<PathBuf> {
+        std::fs::read_dir("/proc").expect("/proc is there").flatten().find_map(|entry| {
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            if !environment.split(|byte| *byte == 0).any(|one| one == self.mark.as_bytes()) {
+                return None;
+            }
+            let program = std::fs::read_link(entry.path().join("exe")).ok()?;
+            program.file_name().is_some_and(|name| name == "understudy").then_some(program)
+        })
+    }
+
     /// Waits until it ends by itself, and looks whether a process of it is left.
     ///
     /// # Panics

@@ -1,0 +1,92 @@
+//! `understudy why` and `understudy pods`: ask the kubelet once, and print what pure code makes of its answers.
+
+use std::io::Write;
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::cli::{PodsArgs, PodsOutput, WhyArgs, WhyOutput};
+use crate::client::{FetchError, Server};
+use crate::list;
+use crate::model::PodList;
+use crate::terminal::size;
+use crate::why::{self, Asked, FindError};
+
+/// The exit code of a command line that cannot be meant.
+pub const WRONG_USE: u8 = 2;
+
+/// The exit code of a command that has failed.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    let is_wrong_use = error.downcast_ref::<FindError>().is_some_and(FindError::is_wrong_use);
+    if is_wrong_use { WRONG_USE } else { 1 }
+}
+
+/// Runs `understudy why`, and returns the exit code.
+///
+/// # Errors
+/// The command line names no pod, the kubelet cannot be asked, or it has no such pod.
+pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
+    let asked = Asked::parse(&args.pod, args.namespace.as_deref())?;
+    let answers = args.server.ask().await;
+    let pods = items(answers.pods, &args.server)?;
+    let mut unread = Vec::new();
+    let events = answers.events.unwrap_or_else(|error| {
+        unread.push(error.to_string());
+        Default::default()
+    });
+    let tree = answers.supervision.unwrap_or_else(|error| {
+        unread.push(error.to_string());
+        Default::default()
+    });
+    let subject = asked.find(&args.server.to_string(), &pods, &tree)?;
+    let answer = why::why(&subject, &tree, &events.events, &unread, Timestamp::now());
+    match args.output {
+        Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&answer).context("write the answer")?)?,
+        None => print(&why::lines(&answer, columns()).join("\n"))?,
+    }
+    Ok(answer.verdict.exit_code())
+}
+
+/// Runs `understudy pods`.
+///
+/// # Errors
+/// The kubelet cannot be asked.
+pub async fn pods(args: &PodsArgs) -> anyhow::Result<()> {
+    let pods = items(args.server.get("/pods").await, &args.server)?;
+    let rows = list::rows(&pods, args.namespace.as_deref(), Timestamp::now());
+    let wide = match args.output {
+        Some(PodsOutput::Json) => {
+            let document = serde_json::json!({ "pods": rows });
+            return print(&serde_json::to_string_pretty(&document).context("write the list")?);
+        }
+        Some(PodsOutput::Wide) => true,
+        None => false,
+    };
+    if rows.is_empty() {
+        // As kubectl does: a script that reads the table reads nothing.
+        let _ = writeln!(std::io::stderr(), "{} has no such pods", args.server);
+        return Ok(());
+    }
+    print(&list::table(&rows, wide, columns()).join("\n"))
+}
+
+fn items(answer: Result<PodList, FetchError>, server: &Server) -> anyhow::Result<Vec<Pod>> {
+    match answer {
+        Ok(list) => Ok(list.items.unwrap_or_default()),
+        Err(error) if error.answered() => Err(anyhow!("{error}; the kubelet at {server} lists no pods now")),
+        Err(error) => Err(anyhow!(
+            "{error}; is it a kubelet's read-only port (`readOnlyPort` in its configuration)? --server names another"
+        )),
+    }
+}
+
+/// The width to which lines are cut: that of the terminal.
+fn columns() -> Option<usize> {
+    size().map(|(columns, _)| columns)
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").context("write the answer")
+}
