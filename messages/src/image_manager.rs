@@ -62,8 +62,8 @@ pub struct ImageError {
     pub retry_after_ms: Option<u64>,
 }
 
-/// Asks ImageManager to delete every image that no container uses. EvictionManager asks when the disk is full. Answered
-/// with the number of images deleted.
+/// Asks ImageManager to delete every image that no container uses and that is not too new. EvictionManager asks when the disk
+/// is full. Answered with the number of images deleted.
 #[derive(Clone, Debug)]
 pub struct DeleteUnusedImages;
 delivery!(DeleteUnusedImages => usize: Command, Wait);

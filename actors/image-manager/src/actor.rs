@@ -2,6 +2,7 @@
 //! pull, and answers each asker with the outcome.
 
 mod access;
+mod collecting;
 mod reading;
 mod turns;
 
@@ -10,32 +11,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::wire::Image;
-use bridge_cri::{CriError, Deadlines, Images, RuntimeReads};
+use bridge_cri::{CriError, Deadlines, Images, RuntimeReads, Stats};
 use bridge_io::clock::Clock;
 use bridge_io::compute::Compute;
 use bridge_node::host::{DockerConfigs, PullRecords};
+use bridge_node::stats::NodeStats;
 use bridge_text::image;
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage};
+use messages::image_manager::{EnsureImage, ImageError, PresentImage};
 use messages::object_cache::GetSecret;
-use supervision::{
-    Address, AskPort, Ctx, Effect, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later,
-};
+use supervision::{Address, AskPort, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
+use self::collecting::Collecting;
 use self::reading::Reading;
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
+use crate::collection::CollectionPolicy;
 use crate::credentials::{self, Credential};
 use crate::execute::{self, PullEnded, Pulled};
+use crate::history::ImageHistory;
 use crate::metrics::ImageMetrics;
 use crate::policy::{self, Action, Event, FailedAsk};
 use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
 use crate::throttle::{Throttle, ThrottlePolicy};
-
-/// An image that a pod was given lately may not be in use yet: for this long it is not deleted, as upstream
-/// keeps a new one.
-const NEW_FOR: Duration = Duration::from_secs(120);
 
 type Answer = Result<Arc<PresentImage>, ImageError>;
 
@@ -44,13 +43,10 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// A pull that no asker has waited for during this time is cancelled. A worker that goes from its sync to
 /// waiting, or that has crashed, asks again sooner.
 const UNWANTED: Duration = Duration::from_secs(10);
-/// How long the deletion of unused images may take: there may be many images, and each call has a deadline of
-/// its own.
-const LONG: Duration = Duration::from_secs(3600);
 /// The most pulls, and askers of one pull, that `/supervision` shows.
 const SHOWN_MAX: usize = 64;
 
-/// Settings of pulls from KubeletConfiguration.
+/// Settings of images from KubeletConfiguration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageSettings {
     /// `registryPullQPS` and `registryBurst`.
@@ -59,6 +55,8 @@ pub struct ImageSettings {
     pub limits: PullLimits,
     /// Which pods may use an image that is on the node already: `imagePullCredentialsVerificationPolicy`.
     pub verification: Verification,
+    /// When unused images are deleted.
+    pub collection: CollectionPolicy,
 }
 
 /// The effects and neighbours of ImageManager.
@@ -68,6 +66,10 @@ pub struct ImageManagerDeps {
     pub images: Arc<dyn Images>,
     /// The runtime's containers: their images are in use.
     pub runtime: Arc<dyn RuntimeReads>,
+    /// The runtime's word of where its images lie.
+    pub usage: Arc<dyn Stats>,
+    /// Measures their disk.
+    pub stats: Arc<dyn NodeStats>,
     /// The node's credential files.
     pub configs: Arc<dyn DockerConfigs>,
     /// The records of pulls on disk.
@@ -82,6 +84,8 @@ pub struct ImageManagerDeps {
     pub events: Address<RecordEvent>,
     /// Settings from KubeletConfiguration.
     pub settings: ImageSettings,
+    /// The times of images, which outlive the incarnation.
+    pub history: ImageHistory,
     /// Metrics, which outlive the incarnation.
     pub metrics: ImageMetrics,
 }
@@ -116,6 +120,8 @@ pub enum Timer {
     Prune,
     /// There is a token for the pull whose turn it is.
     Token,
+    /// Look at the images, and delete those that are not to stay.
+    Collect,
 }
 
 /// Ensures images for pods, and deletes unused ones.
@@ -129,8 +135,7 @@ pub struct ImageManager {
     sweeping: bool,
     /// The problems of the node's credential files that were logged last, so that each is logged once.
     warnings: Vec<String>,
-    /// The images that pods were given lately, by the runtime's ID, and when.
-    given: BTreeMap<String, Instant>,
+    collecting: Collecting,
     /// The pulls whose outcome is not recorded.
     intents: Intents,
     /// The asks that came before the records of earlier processes were read; `None` once they are read.
@@ -154,14 +159,13 @@ impl ImageManager {
             running: BTreeMap::new(),
             sweeping: false,
             warnings: Vec::new(),
-            given: BTreeMap::new(),
+            collecting: Collecting::default(),
         }
     }
 
-    /// Notes that an asker was given the image and is about to create a container from it.
-    fn give(&mut self, image: &PresentImage) {
-        self.given.retain(|_, since| since.elapsed() < NEW_FOR);
-        self.given.insert(image.image_ref.clone(), Instant::now());
+    /// Notes that a pod is about to create a container from the image.
+    fn give(&self, image_ref: &str) {
+        self.deps.history.give(image_ref, self.collecting.began());
     }
 
     fn now(&self) -> Duration {
@@ -196,13 +200,15 @@ impl ImageManager {
         if let Some(early) = &mut self.early {
             return early.push((asker, image));
         }
+        let Some((asker, image)) = self.hold(asker, image) else { return };
         if !policy::must_look(asker.ask.policy) {
             return self.looked(asker, image, Ok(None), ctx);
         }
         let pod = asker.ask.pod.uid.clone();
         let look = execute::look(self.deps.images.clone(), image.clone(), asker.ask.annotations.clone());
+        let since = self.deps.history.now();
         ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
-            actor.looked(asker, image, seen, ctx);
+            actor.seen(asker, image, (seen, since), ctx);
         });
     }
 
@@ -384,7 +390,7 @@ impl ImageManager {
                 let waited = asker.since.elapsed();
                 self.record(&asker.ask, policy::pulled(image, *took, waited, *bytes));
                 self.deps.metrics.pulled(*bytes, waited);
-                self.give(present);
+                self.give(&present.image_ref);
                 asker.reply.send(Ok(Arc::new(present.clone())));
             }
             Pulled::Failed { error, .. } => {
@@ -423,6 +429,7 @@ impl Subsystem for ImageManager {
             self.sweep_later(ctx);
         }
         self.read_records(ctx);
+        self.collect_when_due(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -430,6 +437,7 @@ impl Subsystem for ImageManager {
             Timer::Sweep => self.sweep(ctx),
             Timer::Prune => self.prune(ctx),
             Timer::Token => self.begin(ctx),
+            Timer::Collect => self.collect(ctx),
         }
     }
 
@@ -439,6 +447,7 @@ impl Subsystem for ImageManager {
             "pullsWaiting": self.pulls.waiting(),
             "pullIntents": self.intents.len(),
             "failedLately": self.backoffs.failed_lately(),
+            "collecting": self.collecting.began().is_some(),
             "pulls": self.shown(),
             "credentialFiles": self.warnings,
         })
@@ -461,25 +470,6 @@ impl actix::Handler<EnsureImage> for ImageManager {
             Ok(image) if asker.ask.pull_secrets.is_empty() => self.look(asker, image, ctx),
             Ok(image) => self.read_secrets(asker, image, ctx),
         }
-        later
-    }
-}
-
-impl actix::Handler<DeleteUnusedImages> for ImageManager {
-    type Result = ReplyLater<usize>;
-
-    fn handle(&mut self, _: DeleteUnusedImages, ctx: &mut Ctx<Self>) -> Self::Result {
-        let (later, reply) = reply_later();
-        self.given.retain(|_, since| since.elapsed() < NEW_FOR);
-        let given = self.given.keys().cloned().collect();
-        let work = execute::delete_unused(self.deps.images.clone(), self.deps.runtime.clone(), given);
-        // A pull may begin meanwhile: its image is not in the list of images, which is read first, and so is
-        // not deleted.
-        ctx.effect(Effect::within("delete unused images", LONG), None, work, |actor, deleted, ctx| {
-            actor.deps.metrics.collected(deleted);
-            reply.send(deleted);
-            actor.prune(ctx);
-        });
         later
     }
 }

@@ -1,10 +1,10 @@
-//! ImageManager's calls to the runtime: a look for an image, a pull with the look that follows it, a
-//! deletion.
+//! ImageManager's calls to the runtime: a look for an image, a pull with the look that follows it, deletions.
 
 pub mod records;
 pub mod secrets;
+pub mod unused;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use bridge_cri::wire::{
     Image, ImageSpec, ImageStatusRequest, ListImagesRequest, PodSandboxConfig, PullImageRequest,
 };
-use bridge_cri::{CriError, Images, RuntimeReads, Whose};
+use bridge_cri::{CriError, Images};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
@@ -101,49 +101,6 @@ pub async fn before(
 ) -> Option<Image> {
     let seen = look(images, image, annotations).await.ok()??;
     matches!(records::read(&disk, &seen.id).await, Ok(None)).then_some(seen)
-}
-
-/// Deletes every image that no container, running or not, is made from, except pinned images and those in
-/// `given`. Returns how many were deleted.
-pub async fn delete_unused(
-    images: Arc<dyn Images>,
-    runtime: Arc<dyn RuntimeReads>,
-    given: BTreeSet<String>,
-) -> usize {
-    // Images are listed before containers: an image that is pulled meanwhile is not in the list.
-    let listed = images.list_images(ListImagesRequest::default()).await;
-    let containers = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await;
-    let (there, containers) = match (listed, containers) {
-        (Ok(listed), Ok(held)) if held.is_whole() => (listed.images, held.containers),
-        (Ok(_), Ok(_)) => {
-            tracing::warn!(
-                "Which images are unused cannot be told: the runtime has too many containers to list them"
-            );
-            return 0;
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::warn!(%error, "Which images are unused cannot be told");
-            return 0;
-        }
-    };
-    let names = containers.into_iter().flat_map(|container| {
-        let named = container.image.map(|image| image.image);
-        [container.image_ref, container.image_id].into_iter().chain(named)
-    });
-    let used: BTreeSet<String> = names.chain(given).collect();
-    let mut deleted = 0;
-    for image in there.iter().filter(|image| is_unused(image, &used)) {
-        match images.remove_image(ImageSpec { image: image.id.clone(), ..ImageSpec::default() }).await {
-            Ok(()) => deleted += 1,
-            Err(error) => tracing::warn!(%error, image = image.id, "An unused image stays"),
-        }
-    }
-    deleted
-}
-
-fn is_unused(image: &Image, used: &BTreeSet<String>) -> bool {
-    let names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
-    !image.pinned && !names.into_iter().any(|name| used.contains(name))
 }
 
 /// A pull that has ended.

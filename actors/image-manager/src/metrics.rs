@@ -7,6 +7,7 @@ use bridge_node::host::RecordKind;
 use messages::image_manager::PullPolicy;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
 
+use crate::collection::Reason;
 use crate::records::Checked;
 
 const PULL_SECONDS: [f64; 18] = [
@@ -99,9 +100,9 @@ impl ImageMetrics {
         self.checks.with_label_values(&[checked.label()]).inc();
     }
 
-    /// Counts unused images that were deleted for the disk's sake, the only reason there is.
-    pub(crate) fn collected(&self, images: usize) {
-        self.collected.with_label_values(&["space"]).inc_by(u64::try_from(images).unwrap_or(0));
+    /// Counts an unused image that was deleted for this reason.
+    pub(crate) fn collected(&self, reason: Reason) {
+        self.collected.with_label_values(&[reason.label()]).inc();
     }
 
     /// Sets how many records of a kind are on disk.

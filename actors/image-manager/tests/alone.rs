@@ -9,7 +9,8 @@ use bridge_cri::fake::RegistryImage;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
 use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
-use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use bridge_node::stats::FakeStats;
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use messages::PodUid;
@@ -20,6 +21,9 @@ use messages::supervision::Fault;
 use stage::{IMAGE, Neighbour, Stage, alone, pod};
 use supervision::{AskError, Supervised};
 
+#[path = "alone/collecting.rs"]
+mod collecting;
+
 const SECOND: Duration = Duration::from_secs(1);
 const ABSENT: &str = "understudy.dev/absent:1";
 
@@ -28,11 +32,16 @@ type Answer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 struct Neighbours {
     secrets: Neighbour<GetSecret>,
     events: Neighbour<RecordEvent>,
+    stats: FakeStats,
 }
 
 impl Neighbours {
     fn new() -> Self {
-        Self { secrets: Neighbour::new("ObjectCache"), events: Neighbour::new("EventRecorder") }
+        Self {
+            secrets: Neighbour::new("ObjectCache"),
+            events: Neighbour::new("EventRecorder"),
+            stats: FakeStats::default(),
+        }
     }
 
     fn start(&self, stage: &Stage<'_>) -> Supervised<ImageManager> {
@@ -44,6 +53,8 @@ impl Neighbours {
         ImageManagerDeps {
             images: fakes.operations.clone(),
             runtime: fakes.operations.clone(),
+            usage: fakes.operations.clone(),
+            stats: Arc::new(self.stats.clone()),
             configs: Arc::new(FakeDockerConfigs::new(fakes.disk.clone())),
             records: Arc::new(FakePullRecords::new(fakes.disk.clone())),
             clock: fakes.clock.clone(),
@@ -51,6 +62,7 @@ impl Neighbours {
             compute: fakes.compute.clone(),
             events: self.events.address(),
             settings: ImageSettings::default(),
+            history: ImageHistory::default(),
             metrics: ImageMetrics::new(),
         }
     }
@@ -179,20 +191,6 @@ fn a_pull_under_way_goes_on_while_its_asker_waits_for_a_place() {
         before.await.unwrap().unwrap().unwrap();
         again.await.unwrap().unwrap().unwrap();
         assert_eq!(pulls(stage), 2, "the runtime was asked once for each");
-    });
-}
-
-#[test]
-fn deleted_images_are_counted() {
-    alone(async |stage| {
-        let near = Neighbours::new();
-        let (deps, registry) = (near.deps(stage), Registry::new());
-        deps.metrics.register(&registry).unwrap();
-        let actor = stage.start(deps, ImageManager::new);
-        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(1));
-        let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
-        let line = "\nkubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
-        assert!(page.contains(line), "{page}");
     });
 }
 

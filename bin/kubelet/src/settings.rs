@@ -12,7 +12,7 @@ use bridge_node::host::ContainerFacts;
 use bridge_node::host::MachineFacts;
 use eviction_manager::{EvictionConfig, Thresholds};
 use garbage_collector::GcPolicy;
-use image_manager::{ImageSettings, PullLimits, ThrottlePolicy, Verification};
+use image_manager::{CollectionPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use node_api::NodeApiConfig;
@@ -468,6 +468,12 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
             _ => Verification::Off,
         },
         limits: PullLimits { parallel, ..PullLimits::default() },
+        collection: CollectionPolicy {
+            high_percent: u64::try_from(images.image_gc_high_threshold_percent).unwrap_or(0),
+            low_percent: u64::try_from(images.image_gc_low_threshold_percent).unwrap_or(0),
+            min_age: images.image_minimum_gc_age.as_std(),
+            max_age: Some(images.image_maximum_gc_age.as_std()).filter(|oldest| !oldest.is_zero()),
+        },
     }
 }
 

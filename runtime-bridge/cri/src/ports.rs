@@ -175,7 +175,7 @@ ports! {
         fn remove_image(image: ImageSpec) -> Reply<()>;
     }
 
-    /// What the runtime tells of the usage of containers and images; for EvictionManager and StatsProvider.
+    /// What the runtime tells of the usage of containers and images; for EvictionManager, ImageManager and StatsProvider.
     ///
     /// # Errors
     /// The runtime's answer, or that no answer came in time.

@@ -13,7 +13,7 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/garbage-collector/", &["Clock", "PodDirs", "PodRemoval"]),
     (
         "actors/image-manager/",
-        &["Clock", "Compute", "DockerConfigs", "Images", "PullRecords", "RuntimeReads"],
+        &["Clock", "Compute", "DockerConfigs", "Images", "NodeStats", "PullRecords", "RuntimeReads", "Stats"],
     ),
     ("actors/log-manager/", &["Clock", "ContainerLogs", "LogReopen"]),
     (

@@ -205,7 +205,7 @@ impl ImageManager {
         self.deps.metrics.asked(asker.ask.policy, Some(true), Some(false));
         self.record(&asker.ask, policy::present(&asker.ask.image, self.records_matter()));
         let image = execute::present(seen);
-        self.give(&image);
+        self.give(&image.image_ref);
         asker.reply.send(Ok(Arc::new(image)));
     }
 

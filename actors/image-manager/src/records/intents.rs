@@ -117,7 +117,7 @@ impl Intents {
 }
 
 /// The full name of an image. A digest replaces the tag before it, since runtimes list the two apart.
-fn full_name(image: &str) -> String {
+pub fn full_name(image: &str) -> String {
     match image::parse(image) {
         Ok(name) => match (name.digest, name.tag) {
             (Some(digest), _) => format!("{}@{digest}", name.repository),

@@ -7,6 +7,6 @@ mod judge;
 mod merge;
 
 pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
-pub use intents::{IntentFound, Intents};
+pub use intents::{IntentFound, Intents, full_name};
 pub use judge::{AccessDecision, AccessQuestion, Checked, Verification, judge};
 pub use merge::{merged, pulled_with};

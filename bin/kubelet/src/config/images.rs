@@ -31,13 +31,13 @@ section! {
         "preloadedImagesVerificationAllowlist" preloaded_images_verification_allowlist: Vec<String> =
             Value(Vec::new()), Used;
         /// Age below which an unused image is kept.
-        "imageMinimumGCAge" image_minimum_gc_age: GoDuration = Value(GoDuration::from_mins(2)), NotYetByDefault;
+        "imageMinimumGCAge" image_minimum_gc_age: GoDuration = Value(GoDuration::from_mins(2)), Used;
         /// Age above which an unused image is removed; 0 for never.
-        "imageMaximumGCAge" image_maximum_gc_age: GoDuration = Value(GoDuration::ZERO), NotYet;
+        "imageMaximumGCAge" image_maximum_gc_age: GoDuration = Value(GoDuration::ZERO), Used;
         /// Disk usage, in percent, above which images are removed.
-        "imageGCHighThresholdPercent" image_gc_high_threshold_percent: i32 = Pointer(85), NotYetByDefault;
+        "imageGCHighThresholdPercent" image_gc_high_threshold_percent: i32 = Pointer(85), Used;
         /// Disk usage, in percent, down to which images are removed.
-        "imageGCLowThresholdPercent" image_gc_low_threshold_percent: i32 = Pointer(80), NotYetByDefault;
+        "imageGCLowThresholdPercent" image_gc_low_threshold_percent: i32 = Pointer(80), Used;
     }
 }
 

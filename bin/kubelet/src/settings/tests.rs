@@ -34,6 +34,19 @@ fn flags_of_dead_containers_are_limits_unless_negative() {
     assert_eq!(garbage(&flags), GcPolicy { min_age, per_container_max: None, containers_max });
 }
 
+#[test]
+fn unused_images_are_deleted_as_the_configuration_says() {
+    let mut config = KubeletConfiguration::default();
+    let collection = |config: &KubeletConfiguration| image_settings(config).collection;
+    let usual = CollectionPolicy { high_percent: 85, ..CollectionPolicy::default() };
+    assert_eq!(collection(&config), usual);
+    config.images.image_gc_high_threshold_percent = 100;
+    assert!(!collection(&config).is_on());
+    config.images.image_maximum_gc_age = GoDuration::from_secs(86_400);
+    assert_eq!(collection(&config).max_age, Some(Duration::from_secs(86_400)));
+    assert!(collection(&config).is_on());
+}
+
 fn loaded() -> Loaded {
     Loaded {
         config: KubeletConfiguration::default(),

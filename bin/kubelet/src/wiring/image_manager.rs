@@ -1,6 +1,6 @@
-//! Wires ImageManager, which pulls images and keeps records of them.
+//! Wires ImageManager, which pulls images, keeps records of them and deletes those that are not used.
 
-use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics};
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics};
 use supervision::Seated;
 
 use super::Wiring;
@@ -12,6 +12,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
     let deps = ImageManagerDeps {
         images: wiring.operations.clone(),
         runtime: wiring.operations.clone(),
+        usage: wiring.operations.clone(),
+        stats: bridge.stats.clone(),
         configs: bridge.docker_configs.clone(),
         records: bridge.pull_records.clone(),
         clock: bridge.clock.clone(),
@@ -19,6 +21,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
         compute: bridge.compute.clone(),
         events: actors.events.address(),
         settings: settings.images.clone(),
+        history: ImageHistory::default(),
         metrics,
     };
     seat.start(&wiring.places.actors, move || ImageManager::new(deps.clone()));

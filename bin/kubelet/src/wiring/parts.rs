@@ -72,7 +72,7 @@ pub struct Bridge {
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.
     pub cgroups: Arc<dyn Cgroups>,
-    /// Measures what the node has left, for EvictionManager.
+    /// Measures what the node has left, for EvictionManager and ImageManager.
     pub stats: Arc<dyn NodeStats>,
     /// Reads what the node, its pods and their containers use, for StatsProvider.
     pub usage: Arc<dyn UsageReads>,

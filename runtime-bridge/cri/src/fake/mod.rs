@@ -147,6 +147,15 @@ impl FakeRuntime {
         self.node.update(|state| state.add_image(reference, &image))
     }
 
+    /// Has the runtime ask that the image with this ID is never collected.
+    pub fn pin_image(&self, id: &str) {
+        self.node.update(|state| {
+            if let Some(image) = state.images.get_mut(id) {
+                image.pinned = true;
+            }
+        });
+    }
+
     /// Lets the next `times` calls of `rpc` fail with `fault`, after the faults ordered before.
     pub fn fault(&self, rpc: Rpc, times: u32, fault: Fault) {
         self.node.update(|state| {

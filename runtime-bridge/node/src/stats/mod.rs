@@ -1,5 +1,6 @@
-//! The resources that the node has left, and the pods' usage of them, which EvictionManager asks for; and in [`usage`] what
-//! node, pods and containers use, which StatsProvider asks for. Nothing is read while neither asks.
+//! The resources that the node has left, and the pods' usage of them, which EvictionManager asks for, and ImageManager for the
+//! disk of images; and in [`usage`] what node, pods and containers use, which StatsProvider asks for. Nothing is read while
+//! none of them asks.
 
 #[cfg(any(test, feature = "fake"))]
 mod fake;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
 use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
+use bridge_node::stats::FakeStats;
 use futures::future::join_all;
-use image_manager::{ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
 use messages::image_manager::{EnsureImage, PullPolicy};
 use supervision::{AskPort, Outside, Place, Supervised, Vitality};
 
@@ -42,6 +43,8 @@ impl Subject for Alone {
         let deps = ImageManagerDeps {
             images: stage.operations.clone(),
             runtime: stage.operations.clone(),
+            usage: stage.operations.clone(),
+            stats: Arc::new(FakeStats::default()),
             configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
             records: Arc::new(FakePullRecords::new(stage.disk.clone())),
             clock: stage.clock.clone(),
@@ -49,6 +52,7 @@ impl Subject for Alone {
             compute: stage.compute.clone(),
             events: Count::default().sink(),
             settings: ImageSettings::default(),
+            history: ImageHistory::default(),
             metrics: ImageMetrics::new(),
         };
         let seat = stage.tree.seat::<ImageManager>(Vitality::Degradable);

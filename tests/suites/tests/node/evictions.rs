@@ -255,6 +255,8 @@ fn a_full_disk_takes_back_first_what_nobody_needs() {
         let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
         until("the job to succeed", || status(&api, "job-node").phase.as_deref() == Some("Succeeded")).await;
         let calls = |rpc: Rpc| world.runtime.counts().get(&rpc).copied().unwrap_or(0);
+        // An image that has just been detected stays.
+        sandbox.pass(Duration::from_secs(130)).await;
         let containers = world.runtime.containers().len();
         world.stats.set_disk(5 << 30);
         until("the unused image to go", || calls(Rpc::RemoveImage) == 1).await;
@@ -279,6 +281,7 @@ fn nobody_ends_when_enough_was_taken_back() {
         let (world, api, settings) = member(106, &[("nodefs.available", "10%")]).await;
         world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
         let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
+        sandbox.pass(Duration::from_secs(130)).await;
         // Deleting takes some time, and meanwhile there is room again.
         let slow = bridge_cri::fake::Fault::Latency(Duration::from_secs(5));
         world.runtime.fault(Rpc::RemoveImage, 1, slow);
@@ -303,6 +306,24 @@ fn a_node_without_thresholds_is_never_measured() {
         assert!(is_ready(&status(&api, "plain")) && !holds(&api, "MemoryPressure"));
         let report = sandbox.report("EvictionManager").await;
         assert_eq!(report.observed["pressure"]["memory"], Value::Bool(false));
+        node.stop().await;
+    });
+}
+
+#[test]
+fn unused_images_go_when_their_disk_is_full_and_the_node_tells_what_is_missing() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api, mut settings) = member(109, &[]).await;
+        settings.images.collection.high_percent = 85;
+        world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
+        let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
+        world.stats.set_disk(5 << 30);
+        sandbox.pass(Duration::from_secs(310)).await;
+        assert_eq!(world.runtime.counts().get(&Rpc::RemoveImage), Some(&1));
+        assert!(is_ready(&status(&api, "plain")), "its image stays");
+        let told = events(&api, "FreeDiskSpaceFailed", "node");
+        let told = told.first().and_then(|event| event.message.clone()).unwrap_or_default();
+        assert!(told.contains("(95% of 100.0 GiB used)"), "{told}");
         node.stop().await;
     });
 }

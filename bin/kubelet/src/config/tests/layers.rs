@@ -129,13 +129,12 @@ fn settings_without_effect_yet_are_named_in_one_line() {
         "protectKernelDefaults, --boot-id-file"
     );
     // A field set to its default counts as set; a value that Go cannot tell from an unset one does not.
-    let text = "imageMinimumGCAge: 2m0s\ncpuManagerReconcilePeriod: 0s\ncpuManagerPolicy: none\nsystemCgroups: \"\"\n\
-                imageGCHighThresholdPercent: 85";
+    let text = "contentType: application/vnd.kubernetes.protobuf\ncpuManagerReconcilePeriod: 0s\n\
+                cpuManagerPolicy: none\nsystemCgroups: \"\"";
     let file = files.kubelet("kubelet.yaml", text);
     assert_eq!(
         effects(&["--config", &file, "--housekeeping-interval=10s", "--make-iptables-util-chains=true"]),
-        "imageMinimumGCAge, imageGCHighThresholdPercent, makeIPTablesUtilChains, cpuManagerPolicy, \
-         --housekeeping-interval"
+        "contentType, makeIPTablesUtilChains, cpuManagerPolicy, --housekeeping-interval"
     );
     let gate = "--feature-gates=LoggingAlphaOptions=true";
     let flags = ["--log-text-split-stream", "--log-json-info-buffer-size=1Mi"];
@@ -159,7 +158,7 @@ fn defaults_that_have_no_effect_yet_are_named_too() {
         warnings.into_iter().find(|warning| warning.contains("not even at their defaults")).expect("a line")
     };
     let all = line("");
-    for field in ["imageMinimumGCAge", "makeIPTablesUtilChains", "protectKernelDefaults", "contentType"] {
+    for field in ["makeIPTablesUtilChains", "protectKernelDefaults", "contentType"] {
         assert!(all.contains(field), "{field}: {all}");
     }
     // The field is in the list of set ones instead.

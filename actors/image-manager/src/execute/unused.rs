@@ -1,0 +1,66 @@
+//! ImageManager's looks at what is unused and at its disk, and deletions.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bridge_cri::wire::{Image, ImageFsInfoRequest, ImageSpec, ListImagesRequest};
+use bridge_cri::{CriError, Images, RuntimeReads, Stats, Whose};
+use bridge_node::stats::{NodeStats, Room, RuntimePlaces};
+
+use super::{DISK_HANGS, DISK_MAX};
+
+/// The runtime's images, and which are in use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// All images.
+    pub images: Vec<Image>,
+    /// The references by which containers, running or not, name their images.
+    pub used: BTreeSet<String>,
+}
+
+/// Looks which images there are, and which of them are in use.
+///
+/// # Errors
+/// Why this cannot be told: of a part of the containers nothing follows.
+pub async fn survey(images: Arc<dyn Images>, runtime: Arc<dyn RuntimeReads>) -> Result<Survey, String> {
+    // Images are listed before containers: an image that is pulled meanwhile is not in the list.
+    let listed = images.list_images(ListImagesRequest::default()).await;
+    let listed = listed.map_err(|error| format!("images cannot be listed: {}", error.status_text()))?;
+    let held = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await;
+    let held = held.map_err(|error| format!("containers cannot be listed: {}", error.status_text()))?;
+    if !held.is_whole() {
+        return Err("the runtime has too many containers to list them".to_owned());
+    }
+    let names = held.containers.into_iter().flat_map(|container| {
+        let named = container.image.map(|image| image.image);
+        [container.image_ref, container.image_id].into_iter().chain(named)
+    });
+    Ok(Survey { images: listed.images, used: names.filter(|name| !name.is_empty()).collect() })
+}
+
+/// The bytes of the disk with the runtime's images.
+///
+/// # Errors
+/// Why they cannot be had.
+pub async fn room(stats: Arc<dyn NodeStats>, runtime: Arc<dyn Stats>) -> Result<Room, String> {
+    let told = runtime.image_fs_info(ImageFsInfoRequest {}).await.map_err(|error| error.status_text())?;
+    let id = told.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id);
+    let directory = id.map(|id| id.mountpoint).filter(|directory| !directory.is_empty());
+    let directory = directory.ok_or_else(|| "imageFs information is unavailable".to_owned())?;
+    let places = RuntimePlaces { images: Some(PathBuf::from(directory)), containers: None };
+    let measured = tokio::time::timeout(DISK_MAX, stats.node(places)).await;
+    let measured = measured.map_err(|_| DISK_HANGS.to_owned())?.map_err(|gone| gone.to_string())?;
+    match measured.image_fs {
+        Some(found) => Ok(found.bytes),
+        None => Err(format!("the disk of images cannot be measured: {}", measured.problems.join("; "))),
+    }
+}
+
+/// Deletes an image; one that is gone counts as deleted.
+///
+/// # Errors
+/// The runtime's answer, or that no answer came in time.
+pub async fn remove(images: Arc<dyn Images>, id: String) -> Result<(), CriError> {
+    images.remove_image(ImageSpec { image: id, ..ImageSpec::default() }).await
+}

@@ -1,0 +1,109 @@
+//! What the collection of images knows beside the actor, so that a new incarnation neither takes every image for a new one nor
+//! deletes what an earlier one has just given to a pod. A new process begins anew, as upstream.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_cri::wire::Image;
+use bridge_io::watch;
+use tokio::time::Instant;
+
+use crate::collection::{Candidate, Times};
+
+/// An image that a pod was given, or that a pod has asked for, may not be in use yet: for this long it is not deleted.
+const NEW_FOR: Duration = Duration::from_secs(120);
+
+/// The times of images. Cheap to clone; clones are the same.
+#[derive(Clone, Debug)]
+pub struct ImageHistory {
+    origin: Instant,
+    kept: Arc<watch::Sender<Kept>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    times: Times,
+    /// The images that pods were given lately, by the runtime's reference, and when.
+    given: BTreeMap<String, Duration>,
+    /// When images are looked at next.
+    due: Duration,
+    /// Whether the last collection failed.
+    failed: bool,
+}
+
+impl Default for ImageHistory {
+    fn default() -> Self {
+        Self { origin: Instant::now(), kept: Arc::new(watch::Sender::new(Kept::default())) }
+    }
+}
+
+impl ImageHistory {
+    /// The age of the history, which is that of the process.
+    pub(crate) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// These are all images that there are.
+    pub(crate) fn detect(&self, images: &[Image]) {
+        let now = self.now();
+        self.kept.send_modify(|kept| kept.times.detect(images, now));
+    }
+
+    /// These are all images that there are, and the names by which images are in use: those that are not, in the order in which
+    /// they are deleted.
+    pub(crate) fn look(&self, images: Vec<Image>, used: &BTreeSet<String>, now: Duration) -> Vec<Candidate> {
+        let mut unused = Vec::new();
+        self.kept.send_modify(|kept| unused = kept.times.look(images, used, now));
+        unused
+    }
+
+    /// The image was deleted.
+    pub(crate) fn forget(&self, id: &str) {
+        self.kept.send_modify(|kept| kept.times.forget(id));
+    }
+
+    /// A pod is about to use the image. `since` is when a collection that is under way began: what was given shortly before or
+    /// later stays known to it.
+    pub(crate) fn give(&self, image_ref: &str, since: Option<Duration>) {
+        let now = self.now();
+        self.kept.send_modify(|kept| {
+            kept.forget_given(since.unwrap_or(now));
+            kept.given.insert(image_ref.to_owned(), now);
+        });
+    }
+
+    /// The images that pods were given shortly before `since`, or later.
+    pub(crate) fn given(&self, since: Duration) -> BTreeSet<String> {
+        self.kept.send_modify(|kept| kept.forget_given(since));
+        self.kept.borrow().given.keys().cloned().collect()
+    }
+
+    /// Whether a pod was given this image lately.
+    pub(crate) fn was_given(&self, image: &Candidate) -> bool {
+        self.kept.borrow().given.keys().any(|name| image.is_called(name))
+    }
+
+    /// When images are to be looked at next.
+    pub(crate) fn due(&self) -> Duration {
+        self.kept.borrow().due
+    }
+
+    /// Sets when images are to be looked at next.
+    pub(crate) fn set_due(&self, due: Duration) {
+        self.kept.send_modify(|kept| kept.due = due);
+    }
+
+    /// Notes whether a collection failed; answers whether the one before did.
+    pub(crate) fn set_failed(&self, failed: bool) -> bool {
+        let mut before = false;
+        self.kept.send_modify(|kept| before = std::mem::replace(&mut kept.failed, failed));
+        before
+    }
+}
+
+impl Kept {
+    fn forget_given(&mut self, since: Duration) {
+        self.given.retain(|_, given| *given + NEW_FOR > since);
+    }
+}
