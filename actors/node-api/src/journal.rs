@@ -99,7 +99,7 @@ impl ServiceLogs {
             found.push(service.as_str());
         }
         if !in_journal.is_empty() {
-            from_journal(&place, &query.arguments(&in_journal), answer).await?;
+            copy_journal(&place, &query.arguments(&in_journal), answer).await?;
         }
         if !in_files.is_empty() && query.options != LineOptions::default() {
             let text = format!(
@@ -109,13 +109,13 @@ impl ServiceLogs {
             return answer.write(text.as_bytes()).await;
         }
         for service in in_files {
-            self.from_file(service, answer).await?;
+            self.copy_file(service, answer).await?;
         }
         Ok(())
     }
 
     /// Writes the first of the files that a service's log may have.
-    async fn from_file(&self, service: &str, answer: &mut Answer) -> Result<(), Gone> {
+    async fn copy_file(&self, service: &str, answer: &mut Answer) -> Result<(), Gone> {
         for name in [service.to_owned(), format!("{service}.log"), format!("{service}/{service}.log")] {
             let copied = match self.files.find(&name).await {
                 Ok(SystemLog::File(found)) => copied(&found, answer).await?,
@@ -136,7 +136,7 @@ impl ServiceLogs {
     }
 }
 
-async fn from_journal(place: &JournalPlace, arguments: &[String], answer: &mut Answer) -> Result<(), Gone> {
+async fn copy_journal(place: &JournalPlace, arguments: &[String], answer: &mut Answer) -> Result<(), Gone> {
     let told = match place.begin(arguments) {
         Ok(mut output) => loop {
             match output.next().await {

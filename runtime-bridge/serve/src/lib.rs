@@ -6,6 +6,7 @@
 // The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
+mod connection;
 #[cfg(feature = "fake")]
 mod fake;
 mod http2;
@@ -27,12 +28,13 @@ use bridge_tls::serving::ServingTls;
 use futures::future::BoxFuture;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use connection::{Bounds, Connection, Place};
 #[cfg(feature = "fake")]
 pub use fake::{FakeListeners, FakeStreams};
 pub use moving::StallTimeout;
 pub use places::PeerUser;
 pub use proxy::{Lasting, Target};
-pub use server::{Bounds, Connection, Place, serve_on};
+pub use server::serve_on;
 
 /// Opens ports.
 pub trait Listeners: Send + Sync + 'static {

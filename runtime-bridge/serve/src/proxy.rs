@@ -19,8 +19,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
+use super::connection::Connection;
 use super::moving;
-use super::server::Connection;
 
 /// How long the runtime's server may take to answer: it is on this machine, so it answers soon or never.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use bridge_tls::serving::{Chain, ServingTls, keep_alive};
+use bridge_tls::serving::{ServingTls, keep_alive};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::{Bounds, Connection, Place};
 use super::http2;
 use super::moving::{StallGuard, StallTimeout};
-use super::places::{ConnectionTable, PeerUser};
+use super::places::ConnectionTable;
 use super::requests::{LastingBody, RequestLimit};
 
 /// The most bytes of a request's head, and of an answer that waits to be written: no shell command is longer.
@@ -27,84 +28,8 @@ const BUFFER_BYTES_MAX: usize = 128 * 1024;
 /// The longest time of a client's TLS handshake.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The longest silence on a stream.
-const STREAM_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
-/// The longest time of a request (row 21.1).
-const REQUEST_DEADLINE: Duration = Duration::from_secs(4 * 60 * 60);
 /// The name of HTTP/2 in a TLS handshake.
 const H2: &[u8] = b"h2";
-
-/// The bounds of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// The most connections at once, upgraded ones included; further ones wait in the kernel's backlog. A new
-    /// connection replaces one on which no request was allowed yet, or one beyond the half of the places that a user or
-    /// a peer may have.
-    pub connections_max: usize,
-    /// The time for a client to send the head of a request, counted from the start of the connection or the end of the
-    /// last answer. A connection of HTTP/2 ends after it unless a request is under way.
-    pub head_deadline: Duration,
-    /// The time for a client to take some bytes of its answer.
-    pub write_deadline: Duration,
-    /// The longest silence on a stream.
-    pub stream_deadline: Duration,
-    /// The longest time of a request, from its head to the end of its answer: what is not answered by then is cut off. A stream
-    /// into a container is no answer, and lasts on, as upstream.
-    pub request_deadline: Duration,
-}
-
-impl Bounds {
-    /// The bounds of a listener for people and probes.
-    pub const PLAIN: Self = Self {
-        connections_max: 256,
-        head_deadline: Duration::from_secs(10),
-        write_deadline: Duration::from_secs(30),
-        stream_deadline: STREAM_DEADLINE,
-        request_deadline: REQUEST_DEADLINE,
-    };
-    /// The bounds of the listener for the API server, whose connections may be idle for a while (row 21.1).
-    pub const SECURED: Self =
-        Self { connections_max: 1024, head_deadline: Duration::from_secs(90), ..Self::PLAIN };
-}
-
-/// A connection's place, held as long as bytes pass over the connection, also after it was upgraded.
-#[derive(Debug)]
-pub struct Place {
-    /// The record of the connection's user.
-    pub card: Arc<PeerUser>,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// A connection, as each of its requests sees it.
-#[derive(Clone, Debug)]
-pub struct Connection {
-    /// The client's certificates.
-    pub chain: Chain,
-    /// The client's address.
-    pub peer: Option<SocketAddr>,
-    /// The connection's place among those of the listener.
-    pub place: Arc<Place>,
-    /// How long the server waits for the client to read.
-    pub patience: StallTimeout,
-    /// Cancelled when the connection's place went to another connection, or the listener has ended: every stream over
-    /// the connection ends with it.
-    pub ended: CancellationToken,
-}
-
-#[cfg(test)]
-impl Connection {
-    /// The only connection of its listener.
-    pub(crate) fn of_a_test(bounds: Bounds) -> Self {
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Self {
-            chain: Arc::from([]),
-            peer: None,
-            place: Arc::new(Place { card: Arc::default(), _permit: permit }),
-            patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
-            ended: CancellationToken::new(),
-        }
-    }
-}
 
 /// Serves until it is dropped, or until the listener cannot be opened.
 pub async fn serve(
@@ -154,7 +79,7 @@ pub async fn serve_on(
         let connection = Connection {
             chain: Arc::from([]),
             peer: Some(peer),
-            place: Arc::new(Place { card, _permit: permit }),
+            place: Arc::new(Place::new(card, permit)),
             patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
             ended: leave.clone(),
         };
@@ -248,7 +173,9 @@ mod tests {
             Body::from_stream(StreamExt::chain(begin, stream::pending()))
         };
         let routes = || Router::new().route("/endless", get(endless)).route("/", get(|| async { "ok" }));
-        for (path, lasts) in [("/endless", REQUEST_DEADLINE), ("/", Bounds::SECURED.head_deadline)] {
+        for (path, lasts) in
+            [("/endless", Bounds::SECURED.request_deadline), ("/", Bounds::SECURED.head_deadline)]
+        {
             let (mut client, server) = duplex(4096);
             let connection = Connection::of_a_test(Bounds::SECURED);
             let begun = Instant::now();

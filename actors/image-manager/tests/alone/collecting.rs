@@ -112,7 +112,7 @@ fn an_image_that_was_not_used_for_its_maximum_age_goes_however_empty_the_disk_is
         stage.pass(199 * SECOND).await;
         assert!(removals(stage).is_empty());
         stage.pass(2 * SECOND).await;
-        assert_eq!(removals(stage), [idle.clone()]);
+        assert_eq!(removals(stage), std::slice::from_ref(&idle));
         stage.pass(600 * SECOND).await;
         assert_eq!(removals(stage).len(), 1);
         stage.pass(PERIOD).await;
@@ -214,7 +214,7 @@ fn a_new_incarnation_knows_since_when_images_are_there_and_which_were_given() {
         stage.crash::<ImageManager>().await;
         assert!(removals(stage).is_empty(), "the next collection comes when it is due");
         stage.pass(20 * SECOND).await;
-        assert_eq!(removals(stage), [idle.clone()]);
+        assert_eq!(removals(stage), std::slice::from_ref(&idle));
         stage.pass(PERIOD).await;
         assert_eq!(removals(stage), [idle, given]);
     });

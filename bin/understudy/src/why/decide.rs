@@ -135,7 +135,7 @@ fn runtime(facts: &Facts<'_>) -> Option<String> {
     }
     let spec = facts.subject.pod.and_then(|pod| pod.spec.as_ref());
     let needs_network = !facts.is_ending()
-        && !spec.is_some_and(|spec| spec.host_network == Some(true))
+        && spec.is_none_or(|spec| spec.host_network != Some(true))
         && facts.condition(READY_TO_START).is_none_or(|condition| condition.status != "True");
     (needs_network && is("network_ready") == Some(false))
         .then(|| format!("the runtime's network is not ready{}", quoted(text("network_problem"))))

@@ -20,8 +20,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use super::connection::{Bounds, Connection};
 use super::moving::{StallGuard, StallTimeout};
-use super::server::{Bounds, Connection};
 use streams::{OpenStreams, PROGRESS, StreamBody, StreamTasks};
 
 /// The most requests of a connection at once; further ones wait at the client.

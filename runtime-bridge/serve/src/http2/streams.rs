@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Bounds;
 use crate::moving::StallTimeout;
-use crate::server::Bounds;
 
 /// The most bytes of an answer that are handed over at once.
 const PIECE_BYTES: usize = 16 * 1024;
