@@ -154,12 +154,9 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
     });
     async move {
         if let Some(intended) = intended {
-            let why = match tokio::time::timeout(DISK_MAX, intended).await {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(DISK_HANGS.to_owned()),
-            };
-            if let Some(why) = why {
+            let intended = tokio::time::timeout(DISK_MAX, intended).await;
+            let intended = intended.map_err(|_late| DISK_HANGS.to_owned());
+            if let Err(why) = intended.and_then(|done| done.map_err(|error| error.to_string())) {
                 let error = format!("failed to record image pull intent: {why}");
                 return PullEnded { pulled: Pulled::NotIntended(error), warnings: Vec::new() };
             }

@@ -20,6 +20,7 @@ use messages::facts::{
 };
 use messages::node_status;
 use messages::pleg::ResendObserved;
+use pod_rules::versions::version;
 use pod_set::Level;
 use supervision::{Address, Ctx, Reply, Subsystem};
 use tokio::time::Instant;
@@ -283,10 +284,9 @@ impl NodeStatus {
 
     /// Takes the Node as the API server has it.
     fn learn(&mut self, node: Node, ctx: &mut Ctx<Self>) {
-        let version = |node: &Node| node.metadata.resource_version.as_deref()?.parse::<u64>().ok();
         if let Some(known) = &self.node
             && known.metadata.uid == node.metadata.uid
-            && version(known).zip(version(&node)).is_some_and(|(known, new)| new < known)
+            && version(&known.metadata).zip(version(&node.metadata)).is_some_and(|(known, new)| new < known)
         {
             // The watch tells of a version older than the answer to our own posting.
             return;

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_HASH, CONFIG_MIRROR, annotation};
 use pod_rules::origin::{is_mirror, stands_for};
+use pod_rules::versions::version;
 use supervision::blame;
 
 /// The pause before a failed step is tried again: while the Node is not at the API server yet, and after refusals.
@@ -188,7 +189,8 @@ impl Mirrors {
         self.troubles.remove(&name);
         let Some(known) = &mut self.known else { return };
         let is_gone = self.gone.get(&name) == Some(&pod_ref.uid);
-        let has_newer = known.get(&name).is_some_and(|there| version(there) > version(&pod));
+        let has_newer =
+            known.get(&name).is_some_and(|there| version(&there.metadata) > version(&pod.metadata));
         if !is_gone && !has_newer {
             known.insert(name, Arc::new(pod));
         }
@@ -243,11 +245,6 @@ impl Mirrors {
         self.gone.retain(|name, _| !waiting.contains(name));
         waiting
     }
-}
-
-/// Which state of an object this is: of two at one server the later one has the higher number.
-fn version(pod: &Pod) -> Option<u64> {
-    pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// The mirror pod to create for a static pod; none while the Node has no UID or is being deleted, because the

@@ -22,5 +22,6 @@ pub mod signals;
 pub mod sysctls;
 pub mod taints;
 pub mod thresholds;
+pub mod versions;
 pub mod volume_plugins;
 pub mod volumes;

@@ -1,5 +1,6 @@
 //! How a call to the runtime fails, and what its caller may conclude from that.
 
+use pod_rules::errors::{WORDS_BYTES_MAX, cut};
 use tonic::Code;
 
 use super::rpc::Rpc;
@@ -124,7 +125,7 @@ impl CriError {
             }
             source = error.source();
         }
-        cut(&mut message);
+        cut(&mut message, WORDS_BYTES_MAX);
         // What no server sent has a code that tonic made up.
         let code = if kind == CriErrorKind::Unavailable { Code::Unavailable } else { status.code() };
         Self { operation, kind, message, code }
@@ -134,17 +135,6 @@ impl CriError {
     #[cfg(feature = "fake")]
     pub(crate) fn to_status(&self) -> tonic::Status {
         tonic::Status::new(self.code, self.message.clone())
-    }
-}
-
-/// The most bytes of an error's words that are kept. What a pod's author writes can make the runtime's words megabytes long, and they
-/// stand in events, statuses and logs.
-const WORDS_BYTES_MAX: usize = 16 * 1024;
-
-fn cut(words: &mut String) {
-    if words.len() > WORDS_BYTES_MAX {
-        words.truncate(words.floor_char_boundary(WORDS_BYTES_MAX));
-        words.push_str("...");
     }
 }
 

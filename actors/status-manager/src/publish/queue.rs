@@ -8,6 +8,7 @@ use std::time::Duration;
 use bridge_pace::FairQueue;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::PodUid;
+use pod_rules::versions::version;
 use serde_json::Value;
 
 use super::diff::{Part, uid_of};
@@ -95,10 +96,6 @@ struct Slot {
     watched: Option<u64>,
 }
 
-fn version(pod: &Arc<Pod>) -> Option<u64> {
-    pod.metadata.resource_version.as_deref()?.parse().ok()
-}
-
 impl Slot {
     fn need(&self) -> Option<(Lane, CallKind)> {
         let object = self.told.object.as_deref()?;
@@ -130,7 +127,7 @@ impl Slot {
     fn told(&mut self, told: Publication) {
         let is_same = |ours: &Arc<Pod>, new: &Arc<Pod>| uid_of(ours) == uid_of(new);
         let same = self.told.object.as_ref().zip(told.object.as_ref()).is_some_and(|(a, b)| is_same(a, b));
-        let now = told.object.as_ref().and_then(version);
+        let now = told.object.as_ref().and_then(|pod| version(&pod.metadata));
         if same && now.is_some() && now < self.watched {
             self.told.object = None;
             self.settled = None;
@@ -143,7 +140,9 @@ impl Slot {
     /// Takes the newer object of the two: an answer may come before the watch tells of an earlier change.
     fn take(&mut self, told: Publication) {
         let keep = match (&self.told.object, &told.object) {
-            (Some(ours), Some(new)) => uid_of(ours) == uid_of(new) && version(ours) > version(new),
+            (Some(ours), Some(new)) => {
+                uid_of(ours) == uid_of(new) && version(&ours.metadata) > version(&new.metadata)
+            }
             _ => false,
         };
         let object = if keep { self.told.object.take() } else { told.object };
