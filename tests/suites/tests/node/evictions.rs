@@ -251,17 +251,17 @@ fn a_full_disk_takes_back_first_what_nobody_needs() {
     sandbox(Policy::default(), async |sandbox| {
         let (world, api, settings) = member(105, &[("nodefs.available", "10%")]).await;
         world.manifest("job.yaml", &job("job"));
-        world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
+        let unused = world.runtime.add_image("understudy.dev/unused:1", RegistryImage::default());
         let node = started(sandbox, &world, &api, &settings, &[(pod("plain", 0, ""), 1)]).await;
         until("the job to succeed", || status(&api, "job-node").phase.as_deref() == Some("Succeeded")).await;
         let calls = |rpc: Rpc| world.runtime.counts().get(&rpc).copied().unwrap_or(0);
         // An image that has just been detected stays.
         sandbox.pass(Duration::from_secs(130)).await;
-        let containers = world.runtime.containers().len();
+        let containers: Vec<String> = world.runtime.containers().into_iter().map(|found| found.id).collect();
         world.stats.set_disk(5 << 30);
         until("the unused image to go", || calls(Rpc::RemoveImage) == 1).await;
         until("disk pressure", || holds(&api, "DiskPressure")).await;
-        assert_eq!(world.runtime.containers().len(), containers - 1, "the job's is gone");
+        assert_eq!(world.runtime.containers().len(), containers.len() - 1, "the job's is gone");
         until("an eviction", || is_failed(&api, "plain")).await;
         let message = status(&api, "plain").message.unwrap_or_default();
         assert!(
@@ -270,7 +270,16 @@ fn a_full_disk_takes_back_first_what_nobody_needs() {
             ),
             "{message}"
         );
-        assert_eq!(calls(Rpc::RemoveImage), 1, "what is in use stays");
+        // The disk is as full as before, and the pod's image goes, but no sooner than its last container.
+        until("the pod's image to go", || calls(Rpc::RemoveImage) == 2).await;
+        let order = world.runtime.calls();
+        let of = |rpc: Rpc| order.iter().enumerate().filter(move |(_, call)| call.rpc == rpc);
+        let images: Vec<_> = of(Rpc::RemoveImage).map(|(at, call)| (at, call.subject.as_str())).collect();
+        assert_eq!(images[0].1, unused);
+        for id in &containers {
+            let gone = of(Rpc::RemoveContainer).find(|(_, call)| call.subject == *id).map(|(at, _)| at);
+            assert!(gone.is_some_and(|at| at < images[1].0), "an image that is in use stays");
+        }
         node.stop().await;
     });
 }
