@@ -4,18 +4,17 @@ pub mod records;
 pub mod secrets;
 pub mod unused;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::{
-    Image, ImageSpec, ImageStatusRequest, ListImagesRequest, PodSandboxConfig, PullImageRequest,
-};
-use bridge_cri::{CriError, Images};
+use bridge_cri::wire::{Image, ImageSpec, ImageStatusRequest, PodSandboxConfig, PullImageRequest};
+use bridge_cri::{CriError, Images, ListedImages};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
+use futures::future::BoxFuture;
 use messages::PodUid;
 use messages::image_manager::PresentImage;
 use pod_rules::errors;
@@ -68,10 +67,13 @@ pub enum Pulled {
     NotIntended(String),
 }
 
-/// Every image of the runtime; `None` if they cannot be listed.
-pub async fn list_images(images: Arc<dyn Images>) -> Option<Vec<Image>> {
-    let listed = images.list_images(ListImagesRequest::default()).await;
-    listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok().map(|list| list.images)
+/// The IDs, or names, of images that are known otherwise than by a list.
+pub type MoreImages = BoxFuture<'static, BTreeSet<String>>;
+
+/// Every image of the runtime, or where no answer holds them, those that are known; `None` if they cannot be listed.
+pub async fn list_images(images: Arc<dyn Images>, more: MoreImages) -> Option<ListedImages> {
+    let listed = images.list_all_images(more).await;
+    listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok()
 }
 
 /// The image on the node; `None` if it is not there.

@@ -3,7 +3,7 @@
 //! images that no container uses when their disk is full or they are old, one after the other.
 //! Receives: EnsureImage, DeleteUnusedImages.
 //! Sends: GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
-//! FailedToRetrieveImagePullSecret; of the node: ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity).
+//! FailedToRetrieveImagePullSecret; of the node: ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity, ImageListTooLong).
 //! State (rebuilt from): pulls under way (joined again in the bridge when asked for); with which
 //! credentials images were pulled, and which pulls have begun (records on disk, upstream's); since when images
 //! are there, when they were used last and given to pods (beside the actor); back-offs (begin anew).

@@ -1,20 +1,26 @@
 //! Whether a pod may use an image that is on the node already, and the records that this depends on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bridge_cri::ListedImages;
 use bridge_cri::wire::Image;
 use bridge_node::host::{PullRecords, RecordKind};
-use supervision::{Ctx, EffectId};
+use supervision::{Ctx, Effect, EffectId};
 
 use super::{ImageAsker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
 use crate::execute::{self, PullMeans, PullTask, Pulled};
 use crate::policy;
-use crate::records::{AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, judge};
+use crate::records::{
+    AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, full_name, judge,
+};
 use messages::image_manager::PullPolicy;
 
 /// How often records of images that are gone are removed: upstream's period of image garbage collection.
-const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(300);
+const PRUNE_EVERY: Duration = Duration::from_secs(300);
+/// How long a list may take, where each image is asked for by itself.
+const LIST_MAX: Duration = Duration::from_secs(600);
 
 impl ImageManager {
     /// Reads the records that earlier processes have left; asks wait until they are read.
@@ -46,18 +52,26 @@ impl ImageManager {
             ctx.for_pod(&pod, |ctx| self.look(asker, image, ctx));
         }
         if self.intents.len() > 0 {
-            let images = execute::list_images(self.deps.images.clone());
-            ctx.effect("look for images of intents", None, images, |actor, images, ctx| {
-                actor.settle_intents(&images.unwrap_or_default(), false, ctx);
-            });
+            let more = self.recorded_and(self.intents.names());
+            let images = execute::list_images(self.deps.images.clone(), more);
+            ctx.effect(
+                Effect::within("look for images of intents", LIST_MAX),
+                None,
+                images,
+                |actor, images, ctx| {
+                    let Some(images) = images else { return };
+                    actor.note_list(&images);
+                    actor.settle_intents(&images, false, ctx);
+                },
+            );
         }
     }
 
     /// Settles the intents of pulls whose outcome was not recorded. An image that came of one gets a record
     /// that opens it to no pod; with `forget_absent`, intents of which no image has come are removed.
-    fn settle_intents(&mut self, images: &[Image], forget_absent: bool, ctx: &mut Ctx<Self>) {
-        self.intents.forget_gone(images);
-        for (image, come) in self.intents.left_over(images) {
+    fn settle_intents(&mut self, listed: &ListedImages, forget_absent: bool, ctx: &mut Ctx<Self>) {
+        self.intents.forget_gone(|id| listed.is_gone(id));
+        for (image, come) in self.intents.left_over(&listed.images) {
             match come {
                 IntentFound::Made(image_ref) => {
                     let written = self.write_record(&image_ref, &image, None);
@@ -68,7 +82,9 @@ impl ImageManager {
                     });
                 }
                 IntentFound::Before => self.forget_intent(&image, ctx),
-                IntentFound::Nothing if forget_absent => self.forget_intent(&image, ctx),
+                IntentFound::Nothing if forget_absent && listed.is_gone(&full_name(&image)) => {
+                    self.forget_intent(&image, ctx);
+                }
                 IntentFound::Nothing => {}
             }
         }
@@ -216,11 +232,13 @@ impl ImageManager {
         }
         ctx.set_timer(Timer::Prune, PRUNE_EVERY);
         let began = self.deps.clock.now();
-        let images = execute::list_images(self.deps.images.clone());
-        ctx.effect("list images", None, images, move |actor, images, ctx| {
-            let Some(images) = images else { return };
-            let there = images.iter().map(|image| image.id.clone()).collect();
-            let pruned = on_disk::prune(actor.deps.records.clone(), there, began, actor.deps.metrics.clone());
+        let more = self.recorded_and(self.intents.names());
+        let images = execute::list_images(self.deps.images.clone(), more);
+        ctx.effect(Effect::within("list images", LIST_MAX), None, images, move |actor, images, ctx| {
+            let Some(images) = images.map(Arc::new) else { return };
+            actor.note_list(&images);
+            let (records, metrics) = (actor.deps.records.clone(), actor.deps.metrics.clone());
+            let pruned = on_disk::prune(records, images.clone(), began, metrics);
             ctx.effect("prune pull records", None, pruned, |_, (), _| {});
             actor.settle_intents(&images, true, ctx);
         });

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use bridge_cri::ListedImages;
 use bridge_node::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
 use bridge_text::image;
 use jiff::{SignedDuration, Timestamp};
@@ -126,19 +127,24 @@ pub fn remove_intent(
     }
 }
 
-/// Removes the records of images that are not in `there`, the list of images read at or after `began`. Times
+/// The references of the images that have a record.
+pub async fn recorded(records: Arc<dyn PullRecords>) -> BTreeSet<String> {
+    let Ok(files) = records.list(RecordKind::Pulled).await else { return BTreeSet::new() };
+    let read = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
+    read.map(|record| record.image_ref).filter(|image_ref| !image_ref.is_empty()).collect()
+}
+
+/// Removes the records of images that are gone by `listed`, the list of images read at or after `began`. Times
 /// in records are cut to whole seconds, so a record may be up to a second newer than it says; such a record
 /// is kept.
 pub async fn prune(
     records: Arc<dyn PullRecords>,
-    there: BTreeSet<String>,
+    listed: Arc<ListedImages>,
     began: Timestamp,
     metrics: ImageMetrics,
 ) {
-    let Ok(files) = records.list(RecordKind::Pulled).await else { return };
-    let listed = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
-    let gone: Vec<String> =
-        listed.map(|record| record.image_ref).filter(|image| !there.contains(image)).collect();
+    let recorded = recorded(records.clone()).await;
+    let gone: Vec<String> = recorded.into_iter().filter(|image| listed.is_gone(image)).collect();
     let newest = began.checked_sub(SignedDuration::from_secs(1)).unwrap_or(began);
     for image in gone {
         // The record is read once more: a pull may have written it meanwhile.

@@ -1,7 +1,7 @@
 //! The pulls that have begun and whose outcome is not recorded: an image that appears under one of their
 //! names counts as pulled by the kubelet, even without a record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_cri::wire::Image;
 use bridge_text::image;
@@ -79,10 +79,16 @@ impl Intents {
     }
 
     /// Forgets images from before a pull that are gone: if such an image comes again, a pull has made it.
-    pub fn forget_gone(&mut self, images: &[Image]) {
+    pub fn forget_gone(&mut self, is_gone: impl Fn(&str) -> bool) {
         for begun in self.begun.values_mut() {
-            begun.before = begun.before.take().filter(|id| images.iter().any(|image| image.id == *id));
+            begun.before = begun.before.take().filter(|id| !is_gone(id));
         }
+    }
+
+    /// The full names of the images, and the IDs of those from before pulls.
+    pub fn names(&self) -> BTreeSet<String> {
+        let begun = self.begun.values();
+        begun.flat_map(|begun| [Some(begun.full.clone()), begun.before.clone()]).flatten().collect()
     }
 
     /// The intents without a running pull, and the image that is now under the name of each.
@@ -187,9 +193,9 @@ mod tests {
             |intents: &Intents, images: &[Image]| intents.left_over(images).pop().map(|(_, come)| come);
         assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(IntentFound::Before));
         assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(IntentFound::Made("2".to_owned())));
-        intents.forget_gone(std::slice::from_ref(&old));
+        intents.forget_gone(|id| id != old.id);
         assert!(!intents.made(&old), "it is still there");
-        intents.forget_gone(&[new]);
+        intents.forget_gone(|id| id != new.id);
         assert!(intents.made(&old), "it has gone, and has come again");
 
         let mut earlier = Intents::default();

@@ -106,7 +106,7 @@ impl Node {
             true => state.images.values().cloned().collect(),
             false => state.image(&wanted).cloned().into_iter().collect(),
         });
-        Ok(ListImagesResponse { images })
+        self.fitting(Rpc::ListImages, ListImagesResponse { images })
     }
 
     pub(super) async fn image_status(
@@ -115,7 +115,7 @@ impl Node {
     ) -> Result<ImageStatusResponse, CriError> {
         let wanted = named(request.image);
         let image = self.update(|state| state.image(&wanted).cloned());
-        Ok(ImageStatusResponse { image, ..Default::default() })
+        self.fitting(Rpc::ImageStatus, ImageStatusResponse { image, ..Default::default() })
     }
 
     pub(super) async fn pull_image(
