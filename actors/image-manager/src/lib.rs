@@ -20,6 +20,7 @@ mod credentials;
 mod execute;
 mod history;
 mod metrics;
+mod names;
 mod policy;
 mod pulls;
 mod records;

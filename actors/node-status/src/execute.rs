@@ -45,7 +45,7 @@ pub async fn register(api: Arc<dyn NodeObject>, initial: Node) -> Result<Registe
 
 /// The images of the runtime: all, or where no answer holds all, those that the kubelet knows otherwise.
 pub async fn images(images: Arc<dyn ImageReads>) -> Result<Vec<RuntimeImage>, CriError> {
-    let listed = images.list_all_images(Box::pin(std::future::ready(BTreeSet::new()))).await?;
+    let listed = images.list_all_images(Box::pin(std::future::ready(BTreeSet::<String>::new()))).await?;
     if let Some(error) = listed.too_long().filter(|_| listed.images.is_empty()) {
         // The Node tells more than a kubelet that has just started.
         return Err(error.clone());

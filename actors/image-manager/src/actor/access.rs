@@ -1,17 +1,19 @@
 //! Whether a pod may use an image that is on the node already, and the records that this depends on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::ListedImages;
 use bridge_cri::wire::Image;
-use bridge_node::host::{PullRecords, RecordKind};
+use bridge_node::host::RecordKind;
 use supervision::{Ctx, Effect, EffectId};
 
 use super::{ImageAsker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
 use crate::execute::{self, PullMeans, PullTask, Pulled};
 use crate::policy;
+use crate::pulls::PullKey;
 use crate::records::{
     AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, full_name, judge,
 };
@@ -43,7 +45,8 @@ impl ImageManager {
             tracing::error!("A record of a pull is of no use: {problem}");
         }
         self.deps.metrics.on_disk(RecordKind::Pulling, found.intents.len());
-        self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled);
+        self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled.len());
+        self.recorded = found.pulled;
         for image in &found.intents {
             self.intents.found(image);
         }
@@ -74,6 +77,7 @@ impl ImageManager {
         for (image, come) in self.intents.left_over(&listed.images) {
             match come {
                 IntentFound::Made(image_ref) => {
+                    self.recorded.insert(image_ref.clone());
                     let written = self.write_record(&image_ref, &image, None);
                     ctx.effect("record image", None, written, move |actor, written, ctx| {
                         if written {
@@ -102,29 +106,54 @@ impl ImageManager {
         ctx.effect("remove pull intent", None, removed, |_, (), _| {});
     }
 
-    /// Before the intent of a pull is written, looks whether an image is there already that no pull has made:
-    /// that image goes on counting as preloaded, whatever becomes of this pull.
-    pub(super) fn look_before(
-        &self,
-        records: Arc<dyn PullRecords>,
-        means: PullMeans,
-        task: PullTask,
-        ctx: &mut Ctx<Self>,
-    ) -> EffectId {
+    /// Before the intent of a pull is written, looks which images are there already that no pull has made: these go
+    /// on counting as preloaded, whatever becomes of this pull. A pull by a name too many fails.
+    pub(super) fn look_before(&self, means: PullMeans, mut task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let before = execute::before(self.deps.images.clone(), records, image, annotations);
+        let before = execute::before(self.deps.images.clone(), image, annotations);
         ctx.effect(
-            "look for image before its pull",
+            Effect::lasting("look for images before a pull"),
             Some(task.pod.clone()),
             before,
-            move |actor, before, ctx| {
-                let Some(running) = actor.running.get_mut(&task.key) else { return };
-                let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
-                actor.intents.begin(&task.spelled, before);
-                running.intended = true;
-                running.effect = Self::pull(means, task, ctx);
+            move |actor, images, ctx| {
+                let key = task.key.clone();
+                if !actor.running.contains_key(&key) {
+                    return;
+                }
+                if let Err(error) = actor.admit_name(&key, &images) {
+                    actor.running.remove(&key);
+                    actor.answer_all(&key, &Pulled::Failed { error, known: true });
+                    return actor.begin(ctx);
+                }
+                let before = actor.not_pulled(&images);
+                if actor.deps.settings.verification.opens_preloaded() {
+                    task.before = before.clone();
+                }
+                if actor.records_matter() {
+                    actor.intents.begin(&task.spelled, before);
+                }
+                let effect = Self::pull(means, task, ctx);
+                if let Some(running) = actor.running.get_mut(&key) {
+                    running.intended = true;
+                    running.effect = effect;
+                }
             },
         )
+    }
+
+    fn admit_name(&mut self, key: &PullKey, images: &[Image]) -> Result<(), String> {
+        let Some(first) = self.pulls.askers_mut(key).first() else { return Ok(()) };
+        let namespace = first.ask.pod.namespace.clone();
+        self.names.admit(&namespace, &full_name(&key.image), images)
+    }
+
+    /// Those of the images that no pull has made. Of an image without a name this is not known.
+    fn not_pulled(&self, images: &[Image]) -> BTreeSet<String> {
+        let is_named = |image: &&Image| !image.repo_tags.is_empty() || !image.repo_digests.is_empty();
+        let is_other = |image: &&Image| {
+            is_named(image) && !self.recorded.contains(&image.id) && !self.intents.made(image)
+        };
+        images.iter().filter(is_other).map(|image| image.id.clone()).collect()
     }
 
     fn write_record(
@@ -134,7 +163,7 @@ impl ImageManager {
         new: Option<PullCredentials>,
     ) -> impl Future<Output = bool> + use<> {
         let now = self.deps.clock.now();
-        on_disk::write(&self.deps.records, image_ref, image, new, now, self.deps.metrics.clone())
+        on_disk::write(&self.deps.records, image_ref, image, (new, false), now, self.deps.metrics.clone())
     }
 
     /// A pull has ended: its intent is removed if the outcome is `known` and recorded, else it stays.

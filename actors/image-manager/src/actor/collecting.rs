@@ -156,8 +156,12 @@ impl ImageManager {
         })
     }
 
-    /// Tells once that the list of images has become longer than an answer, and logs once that it is so no more.
-    pub(super) fn note_list(&self, listed: &ListedImages) {
+    /// What follows from any list of images. It is told once that the list has become longer than an answer, and logged once that
+    /// it is so no more.
+    pub(super) fn note_list(&mut self, listed: &ListedImages) {
+        self.recorded.retain(|id| !listed.is_gone(id));
+        let wanted = self.pulls.all().map(|(key, _)| full_name(&key.image)).collect();
+        self.names.keep(&listed.images, &wanted);
         let before = self.deps.history.set_too_long(listed.too_long().is_some());
         match listed.too_long() {
             Some(error) if !before => {

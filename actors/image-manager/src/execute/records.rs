@@ -20,8 +20,8 @@ pub type RecordRead = Result<Option<PulledRecord>, String>;
 pub struct Found {
     /// Images whose pulls had begun, as their containers spell them.
     pub intents: Vec<String>,
-    /// How many images are recorded as pulled.
-    pub pulled: usize,
+    /// The references of the images that are recorded as pulled.
+    pub pulled: BTreeSet<String>,
     /// Files that cannot be read, each with the reason.
     pub problems: Vec<String>,
 }
@@ -42,7 +42,7 @@ pub async fn find(records: Arc<dyn PullRecords>) -> Found {
             let read = file.content.and_then(|content| match kind {
                 RecordKind::Pulling => Intent::read(&content).map(|intent| found.intents.push(intent.image)),
                 RecordKind::Pulled => PulledRecord::read(&content).map(|record| {
-                    found.pulled += 1;
+                    found.pulled.insert(record.image_ref.clone());
                     older.extend(record.is_older().then_some(record));
                 }),
             });
@@ -71,18 +71,21 @@ pub fn read(records: &Arc<dyn PullRecords>, image_ref: &str) -> impl Future<Outp
     }
 }
 
-/// Adds the result of a pull, or of a use, to the record of an image. False if the record could not be
-/// written.
+/// Adds the result of a pull, or of a use, to the record of an image. An image that is `preloaded` gets no record if it has
+/// none. False if the record could not be written.
 pub fn write(
     records: &Arc<dyn PullRecords>,
     image_ref: &str,
     image: &str,
-    new: Option<PullCredentials>,
+    (new, preloaded): (Option<PullCredentials>, bool),
     now: Timestamp,
     metrics: ImageMetrics,
 ) -> impl Future<Output = bool> + use<> {
     let (bare, of, shown) = (image::without_tag(image), image_ref.to_owned(), image.to_owned());
     let decide = Box::new(move |before: Option<&[u8]>| {
+        if preloaded && before.is_none() {
+            return RecordChange::Keep;
+        }
         let before = before.and_then(|content| PulledRecord::read(content).ok());
         let before = before.filter(|record| record.image_ref == of);
         match merged(before, &of, &bare, new, now) {

@@ -36,7 +36,7 @@ fn digest(text: &str) -> String {
 impl State {
     pub(super) fn add_image(&mut self, reference: &str, image: &RegistryImage) -> String {
         let reference = normalised(reference);
-        let id = digest(&reference);
+        let id = digest(image.content.as_deref().unwrap_or(&reference));
         let (repository, tags) = match reference.split_once('@') {
             Some((repository, _)) => (repository.to_owned(), Vec::new()),
             None => {
@@ -46,12 +46,25 @@ impl State {
         };
         let content = match reference.split_once('@') {
             Some((_, digest)) => digest.to_owned(),
-            None => digest(&format!("{reference} content")),
+            None => digest(&format!("{} content", image.content.as_deref().unwrap_or(&reference))),
         };
+        let digests = vec![format!("{repository}@{content}")];
+        if let Some(known) = self.images.get_mut(&id).filter(|_| image.content.is_some()) {
+            let add = |known: &mut Vec<String>, new: Vec<String>| {
+                for name in new {
+                    if !known.contains(&name) {
+                        known.push(name);
+                    }
+                }
+            };
+            add(&mut known.repo_tags, tags);
+            add(&mut known.repo_digests, digests);
+            return id;
+        }
         let stored = Image {
             id: id.clone(),
             repo_tags: tags,
-            repo_digests: vec![format!("{repository}@{content}")],
+            repo_digests: digests,
             size: image.size_bytes,
             uid: image.uid.map(|value| Int64Value { value }),
             username: image.username.clone(),
