@@ -6,7 +6,7 @@ mod collecting;
 mod reading;
 mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use crate::credentials::{self, Credential};
 use crate::execute::{self, PullEnded, Pulled};
 use crate::history::ImageHistory;
 use crate::metrics::ImageMetrics;
+use crate::names::Names;
 use crate::policy::{self, Action, Event, FailedAsk};
 use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
 use crate::records::{Intents, Verification};
@@ -138,6 +139,9 @@ pub struct ImageManager {
     collecting: Collecting,
     /// The pulls whose outcome is not recorded.
     intents: Intents,
+    /// The images that pulls are recorded of.
+    recorded: BTreeSet<String>,
+    names: Names,
     /// The asks that came before the records of earlier processes were read; `None` once they are read.
     early: Option<Vec<(ImageAsker, String)>>,
     reading: Reading,
@@ -149,6 +153,8 @@ impl ImageManager {
         let settings = deps.settings.clone();
         Self {
             intents: Intents::default(),
+            recorded: BTreeSet::new(),
+            names: Names::default(),
             early: Some(Vec::new()),
             reading: Reading::default(),
             deps,
@@ -293,6 +299,7 @@ impl ImageManager {
         if let Some(running) = self.running.remove(key) {
             self.end_intent(&running.spelled, Self::outcome_known(&ended.pulled), ctx);
         }
+        self.recorded.extend(ended.recorded);
         self.warn(ended.warnings);
         self.answer_all(key, &ended.pulled);
         self.begin(ctx);

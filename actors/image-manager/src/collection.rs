@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bridge_cri::wire::Image;
+use bridge_cri::ListedImages;
 use pod_rules::durations::GoDuration;
 
 #[cfg(test)]
@@ -86,26 +86,33 @@ struct Known {
 pub struct Times(BTreeMap<String, Known>);
 
 impl Times {
-    /// These are all images that there are.
-    pub fn detect(&mut self, images: &[Image], now: Duration) {
-        let there: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
-        self.0.retain(|id, _| there.contains(id.as_str()));
+    /// These are the images that there are.
+    pub fn detect(&mut self, listed: &ListedImages, now: Duration) {
+        self.0.retain(|id, _| !listed.is_gone(id));
+        let described = listed.images.iter().map(|image| &image.id);
+        let there: BTreeSet<&String> = described.chain(&listed.unread).collect();
         for id in there {
             if self.0.len() >= IMAGES_MAX {
                 return;
             }
             if !self.0.contains_key(id) {
-                self.0.insert(id.to_owned(), Known { detected: now, used: None });
+                self.0.insert(id.clone(), Known { detected: now, used: None });
             }
         }
     }
 
-    /// These are all images that there are, and the names by which images are in use. Answers with those that are neither in use
+    /// These are the images that there are, and the names by which images are in use. Answers with those that are neither in use
     /// nor pinned, in the order in which they are deleted: first what was not used for longest, then what was detected first.
-    pub fn look(&mut self, images: Vec<Image>, used: &BTreeSet<String>, now: Duration) -> Vec<Candidate> {
-        self.detect(&images, now);
+    pub fn look(
+        &mut self,
+        listed: impl Into<ListedImages>,
+        used: &BTreeSet<String>,
+        now: Duration,
+    ) -> Vec<Candidate> {
+        let listed = listed.into();
+        self.detect(&listed, now);
         let mut unused = BTreeMap::new();
-        for image in images {
+        for image in listed.into_all() {
             let Some(known) = self.0.get_mut(&image.id) else { continue };
             let names = image.repo_tags.into_iter().chain(image.repo_digests).collect();
             let candidate = Candidate { id: image.id, names, bytes: image.size, times: *known };

@@ -4,18 +4,17 @@ pub mod records;
 pub mod secrets;
 pub mod unused;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::{
-    Image, ImageSpec, ImageStatusRequest, ListImagesRequest, PodSandboxConfig, PullImageRequest,
-};
-use bridge_cri::{CriError, Images};
+use bridge_cri::wire::{Image, ImageSpec, ImageStatusRequest, PodSandboxConfig, PullImageRequest};
+use bridge_cri::{CriError, Images, ListedImages};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
+use futures::future::BoxFuture;
 use messages::PodUid;
 use messages::image_manager::PresentImage;
 use pod_rules::errors;
@@ -33,6 +32,8 @@ const USER_NAME_BYTES_MAX: usize = 256;
 
 /// The longest time for each step of a pull at the node's disk, which may not answer: a pull has one of few places meanwhile.
 const DISK_MAX: Duration = Duration::from_secs(60);
+/// The longest time for the list of images before a pull.
+const BEFORE_MAX: Duration = Duration::from_secs(10);
 /// Why such a step came to nothing.
 const DISK_HANGS: &str = "the node's disk does not answer";
 
@@ -68,10 +69,13 @@ pub enum Pulled {
     NotIntended(String),
 }
 
-/// Every image of the runtime; `None` if they cannot be listed.
-pub async fn list_images(images: Arc<dyn Images>) -> Option<Vec<Image>> {
-    let listed = images.list_images(ListImagesRequest::default()).await;
-    listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok().map(|list| list.images)
+/// The IDs, or names, of images that are known otherwise than by a list.
+pub type MoreImages = BoxFuture<'static, BTreeSet<String>>;
+
+/// Every image of the runtime, or where no answer holds them, those that are known; `None` if they cannot be listed.
+pub async fn list_images(images: Arc<dyn Images>, more: MoreImages) -> Option<ListedImages> {
+    let listed = images.list_all_images(more).await;
+    listed.inspect_err(|error| tracing::warn!(%error, "Images cannot be listed")).ok()
 }
 
 /// The image on the node; `None` if it is not there.
@@ -91,16 +95,17 @@ pub async fn look(
     }
 }
 
-/// The image that is on the node before a pull; `None` if there is none, if it is recorded as pulled, or if
-/// that is unknown.
+/// The images that are on the node before a pull; where they cannot be listed in time, the one of the pull's name.
 pub async fn before(
     images: Arc<dyn Images>,
-    disk: Arc<dyn PullRecords>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
-) -> Option<Image> {
-    let seen = look(images, image, annotations).await.ok()??;
-    matches!(records::read(&disk, &seen.id).await, Ok(None)).then_some(seen)
+) -> Vec<Image> {
+    let listed = list_images(images.clone(), Box::pin(std::future::ready(BTreeSet::<String>::new())));
+    if let Ok(Some(listed)) = tokio::time::timeout(BEFORE_MAX, listed).await {
+        return listed.images;
+    }
+    look(images, image, annotations).await.ok().flatten().into_iter().collect()
 }
 
 /// A pull that has ended.
@@ -108,6 +113,8 @@ pub async fn before(
 pub struct PullEnded {
     /// Its outcome.
     pub pulled: Pulled,
+    /// The image that has a record now.
+    pub recorded: Option<String>,
     /// Problems of the node's credential files.
     pub warnings: Vec<String>,
 }
@@ -127,6 +134,8 @@ pub struct PullTask {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// The sandbox configuration of the first asker's pod, as protobuf; may be empty.
     pub sandbox_config: Arc<[u8]>,
+    /// The images that were there before, that no pull has made, and that therefore stay open to all pods.
+    pub before: BTreeSet<String>,
 }
 
 /// The effects that a pull uses.
@@ -158,7 +167,8 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
             let intended = intended.map_err(|_late| DISK_HANGS.to_owned());
             if let Err(why) = intended.and_then(|done| done.map_err(|error| error.to_string())) {
                 let error = format!("failed to record image pull intent: {why}");
-                return PullEnded { pulled: Pulled::NotIntended(error), warnings: Vec::new() };
+                let pulled = Pulled::NotIntended(error);
+                return PullEnded { pulled, recorded: None, warnings: Vec::new() };
             }
         }
         let began = Instant::now();
@@ -167,23 +177,25 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
         let (of_node, warnings) = of_node.unwrap_or_else(|_| (Vec::new(), vec![DISK_HANGS.to_owned()]));
         let of_pods = task.credentials.iter();
         let distinct = credentials::distinct(of_pods.chain(&of_node));
-        let pulled = match pull_with(&*means.images, &task, &distinct).await {
+        let (pulled, recorded) = match pull_with(&*means.images, &task, &distinct).await {
             Ok((image_ref, used)) => {
+                let preloaded = task.before.contains(&image_ref);
                 let recorded = match &means.records {
                     Some(disk) => {
-                        let (new, now) = (pulled_with(used), means.clock.now());
+                        let (new, now) = (Some(pulled_with(used)), means.clock.now());
                         let metrics = means.metrics.clone();
                         let written =
-                            records::write(disk, &image_ref, &task.spelled, Some(new), now, metrics);
+                            records::write(disk, &image_ref, &task.spelled, (new, preloaded), now, metrics);
                         tokio::time::timeout(DISK_MAX, written).await.unwrap_or(false)
                     }
                     None => true,
                 };
-                inspect(means.images, &task, image_ref, began.elapsed(), recorded).await
+                let of = Some(image_ref.clone()).filter(|_| !preloaded);
+                (inspect(means.images, &task, image_ref, began.elapsed(), recorded).await, of)
             }
-            Err(failed) => failed,
+            Err(failed) => (failed, None),
         };
-        PullEnded { pulled, warnings }
+        PullEnded { pulled, recorded, warnings }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::Image;
+use bridge_cri::ListedImages;
 use bridge_io::watch;
 use tokio::time::Instant;
 
@@ -30,6 +30,8 @@ struct Kept {
     due: Duration,
     /// Whether the last collection failed.
     failed: bool,
+    /// Whether the last list of images was longer than an answer.
+    too_long: bool,
 }
 
 impl Default for ImageHistory {
@@ -44,17 +46,22 @@ impl ImageHistory {
         self.origin.elapsed()
     }
 
-    /// These are all images that there are.
-    pub(crate) fn detect(&self, images: &[Image]) {
+    /// These are the images that there are.
+    pub(crate) fn detect(&self, listed: &ListedImages) {
         let now = self.now();
-        self.kept.send_modify(|kept| kept.times.detect(images, now));
+        self.kept.send_modify(|kept| kept.times.detect(listed, now));
     }
 
-    /// These are all images that there are, and the names by which images are in use: those that are not, in the order in which
+    /// These are the images that there are, and the names by which images are in use: those that are not, in the order in which
     /// they are deleted.
-    pub(crate) fn look(&self, images: Vec<Image>, used: &BTreeSet<String>, now: Duration) -> Vec<Candidate> {
+    pub(crate) fn look(
+        &self,
+        listed: ListedImages,
+        used: &BTreeSet<String>,
+        now: Duration,
+    ) -> Vec<Candidate> {
         let mut unused = Vec::new();
-        self.kept.send_modify(|kept| unused = kept.times.look(images, used, now));
+        self.kept.send_modify(|kept| unused = kept.times.look(listed, used, now));
         unused
     }
 
@@ -92,6 +99,13 @@ impl ImageHistory {
     /// Sets when images are to be looked at next.
     pub(crate) fn set_due(&self, due: Duration) {
         self.kept.send_modify(|kept| kept.due = due);
+    }
+
+    /// Notes whether the list of images is longer than an answer; answers whether the one before was.
+    pub(crate) fn set_too_long(&self, too_long: bool) -> bool {
+        let mut before = false;
+        self.kept.send_modify(|kept| before = std::mem::replace(&mut kept.too_long, too_long));
+        before
     }
 
     /// Notes whether a collection failed; answers whether the one before did.

@@ -3,10 +3,12 @@
 //! images that no container uses when their disk is full or they are old, one after the other.
 //! Receives: EnsureImage, DeleteUnusedImages.
 //! Sends: GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
-//! FailedToRetrieveImagePullSecret; of the node: ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity).
+//! FailedToRetrieveImagePullSecret; of the node: ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity,
+//! ImageListTooLong).
 //! State (rebuilt from): pulls under way (joined again in the bridge when asked for); with which
 //! credentials images were pulled, and which pulls have begun (records on disk, upstream's); since when images
-//! are there, when they were used last and given to pods (beside the actor); back-offs (begin anew).
+//! are there, when they were used last and given to pods (beside the actor); back-offs and the names
+//! that namespaces have pulled by (begin anew).
 //! On crash: askers learn that the answer is lost and ask again; a pull in flight goes on and is joined;
 //! a pull that no pod asks for again is cancelled; a collection of images ends, and the next comes when it is
 //! due.
@@ -20,6 +22,7 @@ mod credentials;
 mod execute;
 mod history;
 mod metrics;
+mod names;
 mod policy;
 mod pulls;
 mod records;

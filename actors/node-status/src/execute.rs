@@ -1,5 +1,6 @@
 //! NodeStatus's calls to the API server and the runtime, with their deadlines.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,15 +43,19 @@ pub async fn register(api: Arc<dyn NodeObject>, initial: Node) -> Result<Registe
     Ok(Registered { node, new: false })
 }
 
-/// All images of the runtime.
+/// The images of the runtime: all, or where no answer holds all, those that the kubelet knows otherwise.
 pub async fn images(images: Arc<dyn ImageReads>) -> Result<Vec<RuntimeImage>, CriError> {
-    let answer = images.list_images(wire::ListImagesRequest::default()).await?;
+    let listed = images.list_all_images(Box::pin(std::future::ready(BTreeSet::<String>::new()))).await?;
+    if let Some(error) = listed.too_long().filter(|_| listed.images.is_empty()) {
+        // The Node tells more than a kubelet that has just started.
+        return Err(error.clone());
+    }
     let image = |image: wire::Image| RuntimeImage {
         digests: image.repo_digests,
         tags: image.repo_tags,
         size: image.size,
     };
-    Ok(answer.images.into_iter().map(image).collect())
+    Ok(listed.images.into_iter().map(image).collect())
 }
 
 /// The machine's addresses; `None` if the resolver does not answer in time.

@@ -70,7 +70,7 @@ pub use exits::{ExitWatchError, ExitWatcher, Exited, PidfdWatcher, container_pid
 pub use in_flight::{InFlight, PullShare};
 pub use listing::{Listed, Whose, list};
 pub use metrics::CriMetrics;
-pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, Operations};
+pub use operations::{EnsureError, Ensured, KUBELET_API_VERSION, ListedImages, Operations};
 pub use ports::{
     Checkpointing, ExecSync, ImageReads, Images, LogReopen, PodLifecycle, PodRemoval, RuntimeConfiguration,
     RuntimeReads, Stats, Streaming,

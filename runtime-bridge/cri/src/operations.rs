@@ -17,6 +17,10 @@ use super::wire::*;
 use bridge_io::Io;
 
 mod adopt;
+mod images;
+
+use self::images::KnownImages;
+pub use self::images::ListedImages;
 
 /// The version of the kubelet's runtime API that a runtime must answer with.
 pub const KUBELET_API_VERSION: &str = "0.1.0";
@@ -103,6 +107,7 @@ impl EnsureError {
 pub struct Operations {
     calls: Calls,
     in_flight: Arc<InFlightCalls>,
+    images: Arc<KnownImages>,
 }
 
 /// The runtime with every call counted and timed.
@@ -172,7 +177,7 @@ impl Operations {
     /// Calls to `runtime`, run on `io` and counted in `metrics`.
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>, io: Io, metrics: CriMetrics) -> Self {
-        Self { calls: Calls { runtime, metrics }, in_flight: InFlightCalls::new(io) }
+        Self { calls: Calls { runtime, metrics }, in_flight: InFlightCalls::new(io), images: Arc::default() }
     }
 
     /// `ExecSync`, of whose outputs the first [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX) bytes are kept, and no more
@@ -415,9 +420,11 @@ impl Operations {
             spec.image.clone()
         });
         let key = Key::Pull(image.unwrap_or_default(), share);
+        let known = Arc::clone(&self.images);
         self.submit(key, Rpc::PullImage, None, Same::Request(same.encode_to_vec()), move |calls| {
             async move {
                 let pulled = calls.pull_image(request).await.map_err(EnsureError::Failed)?;
+                known.note(&pulled.image_ref);
                 Ok(Ensured::Created(pulled.image_ref))
             }
             .boxed()

@@ -26,10 +26,12 @@
 //! # }
 //! ```
 
+use std::collections::BTreeSet;
+
 use futures::future::BoxFuture;
 
 use super::in_flight::{InFlight, Outcome, PullShare};
-use super::operations::Operations;
+use super::operations::{ListedImages, Operations};
 use super::runtime::{ContainerEvents, Reply};
 use super::wire::*;
 
@@ -154,8 +156,8 @@ ports! {
     /// # Errors
     /// The runtime's answer, or that no answer came in time.
     ImageReads {
-        /// `ListImages`.
-        fn list_images(request: ListImagesRequest) -> Reply<ListImagesResponse>;
+        /// All images, or those that are known where no answer holds all; see [`Operations::list_all_images`].
+        fn list_all_images(more: BoxFuture<'static, BTreeSet<String>>) -> Reply<ListedImages>;
     }
 
     /// Images and their pulls; for ImageManager.

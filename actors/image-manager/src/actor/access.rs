@@ -1,20 +1,28 @@
 //! Whether a pod may use an image that is on the node already, and the records that this depends on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bridge_cri::ListedImages;
 use bridge_cri::wire::Image;
-use bridge_node::host::{PullRecords, RecordKind};
-use supervision::{Ctx, EffectId};
+use bridge_node::host::RecordKind;
+use supervision::{Ctx, Effect, EffectId};
 
 use super::{ImageAsker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
 use crate::execute::{self, PullMeans, PullTask, Pulled};
 use crate::policy;
-use crate::records::{AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, judge};
+use crate::pulls::PullKey;
+use crate::records::{
+    AccessDecision, AccessQuestion, IntentFound, PullCredentials, PullSecret, full_name, judge,
+};
 use messages::image_manager::PullPolicy;
 
 /// How often records of images that are gone are removed: upstream's period of image garbage collection.
-const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(300);
+const PRUNE_EVERY: Duration = Duration::from_secs(300);
+/// How long a list may take, where each image is asked for by itself.
+const LIST_MAX: Duration = Duration::from_secs(600);
 
 impl ImageManager {
     /// Reads the records that earlier processes have left; asks wait until they are read.
@@ -37,7 +45,8 @@ impl ImageManager {
             tracing::error!("A record of a pull is of no use: {problem}");
         }
         self.deps.metrics.on_disk(RecordKind::Pulling, found.intents.len());
-        self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled);
+        self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled.len());
+        self.recorded = found.pulled;
         for image in &found.intents {
             self.intents.found(image);
         }
@@ -46,20 +55,29 @@ impl ImageManager {
             ctx.for_pod(&pod, |ctx| self.look(asker, image, ctx));
         }
         if self.intents.len() > 0 {
-            let images = execute::list_images(self.deps.images.clone());
-            ctx.effect("look for images of intents", None, images, |actor, images, ctx| {
-                actor.settle_intents(&images.unwrap_or_default(), false, ctx);
-            });
+            let more = self.recorded_and(self.intents.names());
+            let images = execute::list_images(self.deps.images.clone(), more);
+            ctx.effect(
+                Effect::within("look for images of intents", LIST_MAX),
+                None,
+                images,
+                |actor, images, ctx| {
+                    let Some(images) = images else { return };
+                    actor.note_list(&images);
+                    actor.settle_intents(&images, false, ctx);
+                },
+            );
         }
     }
 
     /// Settles the intents of pulls whose outcome was not recorded. An image that came of one gets a record
     /// that opens it to no pod; with `forget_absent`, intents of which no image has come are removed.
-    fn settle_intents(&mut self, images: &[Image], forget_absent: bool, ctx: &mut Ctx<Self>) {
-        self.intents.forget_gone(images);
-        for (image, come) in self.intents.left_over(images) {
+    fn settle_intents(&mut self, listed: &ListedImages, forget_absent: bool, ctx: &mut Ctx<Self>) {
+        self.intents.forget_gone(|id| listed.is_gone(id));
+        for (image, come) in self.intents.left_over(&listed.images) {
             match come {
                 IntentFound::Made(image_ref) => {
+                    self.recorded.insert(image_ref.clone());
                     let written = self.write_record(&image_ref, &image, None);
                     ctx.effect("record image", None, written, move |actor, written, ctx| {
                         if written {
@@ -68,7 +86,9 @@ impl ImageManager {
                     });
                 }
                 IntentFound::Before => self.forget_intent(&image, ctx),
-                IntentFound::Nothing if forget_absent => self.forget_intent(&image, ctx),
+                IntentFound::Nothing if forget_absent && listed.is_gone(&full_name(&image)) => {
+                    self.forget_intent(&image, ctx);
+                }
                 IntentFound::Nothing => {}
             }
         }
@@ -86,29 +106,54 @@ impl ImageManager {
         ctx.effect("remove pull intent", None, removed, |_, (), _| {});
     }
 
-    /// Before the intent of a pull is written, looks whether an image is there already that no pull has made:
-    /// that image goes on counting as preloaded, whatever becomes of this pull.
-    pub(super) fn look_before(
-        &self,
-        records: Arc<dyn PullRecords>,
-        means: PullMeans,
-        task: PullTask,
-        ctx: &mut Ctx<Self>,
-    ) -> EffectId {
+    /// Before the intent of a pull is written, looks which images are there already that no pull has made: these go
+    /// on counting as preloaded, whatever becomes of this pull. A pull by a name too many fails.
+    pub(super) fn look_before(&self, means: PullMeans, mut task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let before = execute::before(self.deps.images.clone(), records, image, annotations);
+        let before = execute::before(self.deps.images.clone(), image, annotations);
         ctx.effect(
-            "look for image before its pull",
+            Effect::lasting("look for images before a pull"),
             Some(task.pod.clone()),
             before,
-            move |actor, before, ctx| {
-                let Some(running) = actor.running.get_mut(&task.key) else { return };
-                let before = before.filter(|image| !actor.intents.made(image)).map(|image| image.id);
-                actor.intents.begin(&task.spelled, before);
-                running.intended = true;
-                running.effect = Self::pull(means, task, ctx);
+            move |actor, images, ctx| {
+                let key = task.key.clone();
+                if !actor.running.contains_key(&key) {
+                    return;
+                }
+                if let Err(error) = actor.admit_name(&key, &images) {
+                    actor.running.remove(&key);
+                    actor.answer_all(&key, &Pulled::Failed { error, known: true });
+                    return actor.begin(ctx);
+                }
+                let before = actor.not_pulled(&images);
+                if actor.deps.settings.verification.opens_preloaded() {
+                    task.before = before.clone();
+                }
+                if actor.records_matter() {
+                    actor.intents.begin(&task.spelled, before);
+                }
+                let effect = Self::pull(means, task, ctx);
+                if let Some(running) = actor.running.get_mut(&key) {
+                    running.intended = true;
+                    running.effect = effect;
+                }
             },
         )
+    }
+
+    fn admit_name(&mut self, key: &PullKey, images: &[Image]) -> Result<(), String> {
+        let Some(first) = self.pulls.askers_mut(key).first() else { return Ok(()) };
+        let namespace = first.ask.pod.namespace.clone();
+        self.names.admit(&namespace, &full_name(&key.image), images)
+    }
+
+    /// Those of the images that no pull has made. Of an image without a name this is not known.
+    fn not_pulled(&self, images: &[Image]) -> BTreeSet<String> {
+        let is_named = |image: &&Image| !image.repo_tags.is_empty() || !image.repo_digests.is_empty();
+        let is_other = |image: &&Image| {
+            is_named(image) && !self.recorded.contains(&image.id) && !self.intents.made(image)
+        };
+        images.iter().filter(is_other).map(|image| image.id.clone()).collect()
     }
 
     fn write_record(
@@ -118,7 +163,7 @@ impl ImageManager {
         new: Option<PullCredentials>,
     ) -> impl Future<Output = bool> + use<> {
         let now = self.deps.clock.now();
-        on_disk::write(&self.deps.records, image_ref, image, new, now, self.deps.metrics.clone())
+        on_disk::write(&self.deps.records, image_ref, image, (new, false), now, self.deps.metrics.clone())
     }
 
     /// A pull has ended: its intent is removed if the outcome is `known` and recorded, else it stays.
@@ -216,11 +261,13 @@ impl ImageManager {
         }
         ctx.set_timer(Timer::Prune, PRUNE_EVERY);
         let began = self.deps.clock.now();
-        let images = execute::list_images(self.deps.images.clone());
-        ctx.effect("list images", None, images, move |actor, images, ctx| {
-            let Some(images) = images else { return };
-            let there = images.iter().map(|image| image.id.clone()).collect();
-            let pruned = on_disk::prune(actor.deps.records.clone(), there, began, actor.deps.metrics.clone());
+        let more = self.recorded_and(self.intents.names());
+        let images = execute::list_images(self.deps.images.clone(), more);
+        ctx.effect(Effect::within("list images", LIST_MAX), None, images, move |actor, images, ctx| {
+            let Some(images) = images.map(Arc::new) else { return };
+            actor.note_list(&images);
+            let (records, metrics) = (actor.deps.records.clone(), actor.deps.metrics.clone());
+            let pruned = on_disk::prune(records, images.clone(), began, metrics);
             ctx.effect("prune pull records", None, pruned, |_, (), _| {});
             actor.settle_intents(&images, true, ctx);
         });

@@ -1,12 +1,12 @@
 //! The collection of unused images (rows 6.9 and 19.5): every five minutes, and when EvictionManager asks. One image is deleted
 //! after the other, so that each is still unwanted when its turn comes; asks for the image that is being deleted wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::CriError;
 use bridge_cri::wire::Image;
+use bridge_cri::{CriError, ListedImages};
 use bridge_node::stats::Room;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::image_manager::DeleteUnusedImages;
@@ -15,8 +15,9 @@ use supervision::{Ctx, Effect, Reply, ReplyLater, reply_later};
 
 use super::{ImageAsker, ImageManager, Timer};
 use crate::collection::{Candidate, CollectionPolicy, DiskFill, NO_CAPACITY, Plan, too_little};
-use crate::execute;
+use crate::execute::records as on_disk;
 use crate::execute::unused::{self, Survey};
+use crate::execute::{self, MoreImages};
 use crate::records::full_name;
 
 /// Upstream's period of looks and of collections.
@@ -27,6 +28,10 @@ const LONG: Duration = Duration::from_secs(3600);
 const LOOK_MAX: Duration = Duration::from_secs(600);
 /// The most errors of deletions that are told.
 const ERRORS_MAX: usize = 64;
+/// What is told when no answer of the runtime holds the list of images.
+const TOO_LONG: &str = "The container runtime's list of images is too long for one answer. The images that are recorded as pulled, that \
+                        containers have, or that the kubelet has seen before are asked for one by one, and are deleted as ever; others \
+                        stay";
 
 /// Why images are collected.
 enum Why {
@@ -131,24 +136,59 @@ impl ImageManager {
         if self.deps.settings.collection.is_on() {
             return self.start_collection(Why::Due, ctx);
         }
-        let images = execute::list_images(self.deps.images.clone());
-        ctx.effect("look at images", None, images, |actor, images, _| {
+        let images = execute::list_images(self.deps.images.clone(), self.recorded_and(BTreeSet::new()));
+        ctx.effect(Effect::within("look at images", LONG), None, images, |actor, images, _| {
             if let Some(images) = images {
+                actor.note_list(&images);
                 actor.deps.history.detect(&images);
             }
         });
+    }
+
+    /// The images that pulls are recorded of, and `more`.
+    pub(super) fn recorded_and(&self, mut more: BTreeSet<String>) -> MoreImages {
+        let records = self.records_matter().then(|| self.deps.records.clone());
+        Box::pin(async move {
+            if let Some(records) = records {
+                more.extend(on_disk::recorded(records).await);
+            }
+            more
+        })
+    }
+
+    /// What follows from any list of images. It is told once that the list has become longer than an answer, and logged once that
+    /// it is so no more.
+    pub(super) fn note_list(&mut self, listed: &ListedImages) {
+        self.recorded.retain(|id| !listed.is_gone(id));
+        let wanted = self.pulls.all().map(|(key, _)| full_name(&key.image)).collect();
+        self.names.keep(&listed.images, &wanted);
+        let before = self.deps.history.set_too_long(listed.too_long().is_some());
+        match listed.too_long() {
+            Some(error) if !before => {
+                let mut message = format!("{TOO_LONG}: {}", error.status_text());
+                errors::cut(&mut message, errors::WORDS_BYTES_MAX);
+                tracing::warn!("{message}");
+                self.tell_of_node("ImageListTooLong", &message);
+            }
+            None if before => tracing::info!("An answer of the runtime holds the list of images again"),
+            _ => {}
+        }
     }
 
     fn start_collection(&mut self, why: Why, ctx: &mut Ctx<Self>) {
         let began = self.deps.history.now();
         self.collecting.removed.retain(|_, removed| *removed + LOOK_MAX > began);
         self.collecting.run = Some(Run::new(why, began));
-        let survey = unused::survey(self.deps.images.clone(), self.deps.runtime.clone());
+        let more = self.recorded_and(self.deps.history.given(began));
+        let survey = unused::survey(self.deps.images.clone(), self.deps.runtime.clone(), more);
         ctx.effect(Effect::within("look for unused images", LONG), None, survey, Self::surveyed);
     }
 
     fn surveyed(&mut self, survey: Result<Survey, String>, ctx: &mut Ctx<Self>) {
         let policy = self.deps.settings.collection;
+        if let Ok(survey) = &survey {
+            self.note_list(&survey.images);
+        }
         let Some(run) = &mut self.collecting.run else { return };
         let Survey { images, mut used } = match survey {
             Ok(survey) => survey,

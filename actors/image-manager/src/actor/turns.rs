@@ -1,5 +1,6 @@
 //! When pulls begin, and which of them make room for others.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use messages::image_manager::EnsureImage;
@@ -51,11 +52,9 @@ impl ImageManager {
                 pod: pod.uid.clone(),
                 annotations,
                 sandbox_config,
+                before: BTreeSet::new(),
             };
-            let effect = match means.records.clone() {
-                Some(records) => self.look_before(records, means, task, ctx),
-                None => Self::pull(means, task, ctx),
-            };
+            let effect = self.look_before(means, task, ctx);
             self.running.insert(key, Running { effect, spelled, intended: false, since: Instant::now() });
         }
     }

@@ -1,5 +1,6 @@
 //! Plans of collections.
 
+use bridge_cri::wire::Image;
 use proptest::prelude::*;
 
 use super::*;
@@ -58,7 +59,7 @@ fn a_policy_without_thresholds_and_ages_is_off() {
 fn what_was_not_used_for_longest_goes_first_and_what_is_used_or_pinned_stays() {
     let mut times = Times::default();
     let all = |ids: &[&str]| -> Vec<Image> { ids.iter().map(|id| image(id, MIB)).collect() };
-    times.detect(&all(&["new-a", "used-late", "used-early"]), SECOND);
+    times.detect(&all(&["new-a", "used-late", "used-early"]).into(), SECOND);
     times.look(all(&["new-a", "used-late", "used-early"]), &names(&["used-early"]), 2 * SECOND);
     let mut there = all(&["new-a", "new-b", "used-late", "used-early", "pinned", "by-tag", "by-id"]);
     there[4].pinned = true;
@@ -68,7 +69,7 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_used_or_pinned_stays() {
     assert_eq!(ids(&unused), ["new-a", "new-b", "used-early", "used-late"]);
 
     // An image that has gone and come again is a new one.
-    times.detect(&all(&["new-b"]), 10 * SECOND);
+    times.detect(&all(&["new-b"]).into(), 10 * SECOND);
     times.forget("new-b");
     let unused = times.look(all(&["new-b", "new-a"]), &names(&[]), 11 * SECOND);
     let plan = Plan::for_space(unused, &policy(), 125 * SECOND, None);
@@ -78,7 +79,7 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_used_or_pinned_stays() {
 #[test]
 fn an_image_goes_for_space_from_its_minimum_age_on_until_enough_is_freed() {
     let mut times = Times::default();
-    times.detect(&[image("b", 3 * MIB), image("a", 3 * MIB)], SECOND);
+    times.detect(&vec![image("b", 3 * MIB), image("a", 3 * MIB)].into(), SECOND);
     let there = vec![image("a", 3 * MIB), image("b", 3 * MIB), image("young", 3 * MIB)];
     let unused = times.look(there, &names(&[]), 2 * SECOND);
     let plan = |now, goal| Plan::for_space(unused.clone(), &policy(), now, goal);
@@ -105,7 +106,7 @@ fn an_image_is_too_old_when_it_was_idle_for_longer_than_the_maximum() {
     }
     let mut times = Times::default();
     let there = vec![image("never", MIB), image("once", MIB)];
-    times.detect(&there, SECOND);
+    times.detect(&there.clone().into(), SECOND);
     times.look(there.clone(), &names(&["once"]), 100 * SECOND);
     let unused = times.look(there, &names(&[]), 650 * SECOND);
     let (plan, rest) = Plan::of_age(unused, &policy, 650 * SECOND);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
+use bridge_cri::ListedImages;
 use bridge_node::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
 use bridge_text::image;
 use jiff::{SignedDuration, Timestamp};
@@ -19,8 +20,8 @@ pub type RecordRead = Result<Option<PulledRecord>, String>;
 pub struct Found {
     /// Images whose pulls had begun, as their containers spell them.
     pub intents: Vec<String>,
-    /// How many images are recorded as pulled.
-    pub pulled: usize,
+    /// The references of the images that are recorded as pulled.
+    pub pulled: BTreeSet<String>,
     /// Files that cannot be read, each with the reason.
     pub problems: Vec<String>,
 }
@@ -41,7 +42,7 @@ pub async fn find(records: Arc<dyn PullRecords>) -> Found {
             let read = file.content.and_then(|content| match kind {
                 RecordKind::Pulling => Intent::read(&content).map(|intent| found.intents.push(intent.image)),
                 RecordKind::Pulled => PulledRecord::read(&content).map(|record| {
-                    found.pulled += 1;
+                    found.pulled.insert(record.image_ref.clone());
                     older.extend(record.is_older().then_some(record));
                 }),
             });
@@ -70,18 +71,21 @@ pub fn read(records: &Arc<dyn PullRecords>, image_ref: &str) -> impl Future<Outp
     }
 }
 
-/// Adds the result of a pull, or of a use, to the record of an image. False if the record could not be
-/// written.
+/// Adds the result of a pull, or of a use, to the record of an image. An image that is `preloaded` gets no record if it has
+/// none. False if the record could not be written.
 pub fn write(
     records: &Arc<dyn PullRecords>,
     image_ref: &str,
     image: &str,
-    new: Option<PullCredentials>,
+    (new, preloaded): (Option<PullCredentials>, bool),
     now: Timestamp,
     metrics: ImageMetrics,
 ) -> impl Future<Output = bool> + use<> {
     let (bare, of, shown) = (image::without_tag(image), image_ref.to_owned(), image.to_owned());
     let decide = Box::new(move |before: Option<&[u8]>| {
+        if preloaded && before.is_none() {
+            return RecordChange::Keep;
+        }
         let before = before.and_then(|content| PulledRecord::read(content).ok());
         let before = before.filter(|record| record.image_ref == of);
         match merged(before, &of, &bare, new, now) {
@@ -126,19 +130,24 @@ pub fn remove_intent(
     }
 }
 
-/// Removes the records of images that are not in `there`, the list of images read at or after `began`. Times
+/// The references of the images that have a record.
+pub async fn recorded(records: Arc<dyn PullRecords>) -> BTreeSet<String> {
+    let Ok(files) = records.list(RecordKind::Pulled).await else { return BTreeSet::new() };
+    let read = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
+    read.map(|record| record.image_ref).filter(|image_ref| !image_ref.is_empty()).collect()
+}
+
+/// Removes the records of images that are gone by `listed`, the list of images read at or after `began`. Times
 /// in records are cut to whole seconds, so a record may be up to a second newer than it says; such a record
 /// is kept.
 pub async fn prune(
     records: Arc<dyn PullRecords>,
-    there: BTreeSet<String>,
+    listed: Arc<ListedImages>,
     began: Timestamp,
     metrics: ImageMetrics,
 ) {
-    let Ok(files) = records.list(RecordKind::Pulled).await else { return };
-    let listed = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
-    let gone: Vec<String> =
-        listed.map(|record| record.image_ref).filter(|image| !there.contains(image)).collect();
+    let recorded = recorded(records.clone()).await;
+    let gone: Vec<String> = recorded.into_iter().filter(|image| listed.is_gone(image)).collect();
     let newest = began.checked_sub(SignedDuration::from_secs(1)).unwrap_or(began);
     for image in gone {
         // The record is read once more: a pull may have written it meanwhile.

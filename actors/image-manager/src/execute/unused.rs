@@ -4,28 +4,33 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bridge_cri::wire::{Image, ImageFsInfoRequest, ImageSpec, ListImagesRequest};
-use bridge_cri::{CriError, Images, RuntimeReads, Stats, Whose};
+use bridge_cri::wire::{ImageFsInfoRequest, ImageSpec};
+use bridge_cri::{CriError, Images, ListedImages, RuntimeReads, Stats, Whose};
 use bridge_node::stats::{NodeStats, Room, RuntimePlaces};
 
-use super::{DISK_HANGS, DISK_MAX};
+use super::{DISK_HANGS, DISK_MAX, MoreImages};
 
 /// The runtime's images, and which are in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// All images.
-    pub images: Vec<Image>,
+    /// All images, or those that are known.
+    pub images: ListedImages,
     /// The references by which containers, running or not, name their images.
     pub used: BTreeSet<String>,
 }
 
-/// Looks which images there are, and which of them are in use.
+/// Looks which images there are, and which of them are in use. Where no answer holds the images, those of containers and `more`
+/// are known.
 ///
 /// # Errors
 /// Why this cannot be told: of a part of the containers nothing follows.
-pub async fn survey(images: Arc<dyn Images>, runtime: Arc<dyn RuntimeReads>) -> Result<Survey, String> {
+pub async fn survey(
+    images: Arc<dyn Images>,
+    runtime: Arc<dyn RuntimeReads>,
+    more: MoreImages,
+) -> Result<Survey, String> {
     // Images are listed before containers: an image that is pulled meanwhile is not in the list.
-    let listed = images.list_images(ListImagesRequest::default()).await;
+    let listed = images.list_all_images(with_those_of_containers(runtime.clone(), more)).await;
     let listed = listed.map_err(|error| format!("images cannot be listed: {}", error.status_text()))?;
     let held = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await;
     let held = held.map_err(|error| format!("containers cannot be listed: {}", error.status_text()))?;
@@ -36,7 +41,22 @@ pub async fn survey(images: Arc<dyn Images>, runtime: Arc<dyn RuntimeReads>) -> 
         let named = container.image.map(|image| image.image);
         [container.image_ref, container.image_id].into_iter().chain(named)
     });
-    Ok(Survey { images: listed.images, used: names.filter(|name| !name.is_empty()).collect() })
+    Ok(Survey { images: listed, used: names.filter(|name| !name.is_empty()).collect() })
+}
+
+/// The IDs of the images of containers, and `more`.
+fn with_those_of_containers(runtime: Arc<dyn RuntimeReads>, more: MoreImages) -> MoreImages {
+    Box::pin(async move {
+        let mut known = more.await;
+        if let Ok(held) = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await {
+            let ids = held.containers.into_iter().map(|container| match container.image_id.is_empty() {
+                true => container.image_ref,
+                false => container.image_id,
+            });
+            known.extend(ids.filter(|id| !id.is_empty()));
+        }
+        known
+    })
 }
 
 /// The bytes of the disk with the runtime's images.

@@ -1,7 +1,7 @@
 //! The pulls that have begun and whose outcome is not recorded: an image that appears under one of their
 //! names counts as pulled by the kubelet, even without a record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bridge_cri::wire::Image;
 use bridge_text::image;
@@ -13,8 +13,8 @@ struct Begun {
     /// How many pulls of this name run; 0 if an earlier process, or a pull with an unknown outcome, has left
     /// the intent.
     pulls: usize,
-    /// The image that was there under this name before the pull, and that no pull had made.
-    before: Option<String>,
+    /// The images that were there before the pull, and that no pull had made.
+    before: BTreeSet<String>,
 }
 
 /// The image that is now under the name of an intent.
@@ -22,7 +22,7 @@ struct Begun {
 pub enum IntentFound {
     /// An image that came of the pull, by its reference.
     Made(String),
-    /// The image that was there before the pull.
+    /// An image that was there before the pull.
     Before,
     /// No image.
     Nothing,
@@ -37,18 +37,18 @@ pub struct Intents {
 impl Intents {
     /// Adds an intent of an earlier process.
     pub fn found(&mut self, image: &str) {
-        self.entry(image, None);
+        self.entry(image, BTreeSet::new());
     }
 
-    fn entry(&mut self, image: &str, before: Option<String>) -> &mut Begun {
+    fn entry(&mut self, image: &str, before: BTreeSet<String>) -> &mut Begun {
         let full = || Begun { full: full_name(image), pulls: 0, before };
         self.begun.entry(image.to_owned()).or_insert_with(full)
     }
 
-    /// A pull begins; `before` is the image that is there already and that no pull has made. If the name has
-    /// an intent already, that intent's image from before holds.
-    pub fn begin(&mut self, image: &str, before: Option<String>) {
-        self.entry(image, before).pulls += 1;
+    /// A pull begins; `before` are the images that are there already and that no pull has made. If the name has
+    /// an intent already, that intent's images from before hold.
+    pub fn begin(&mut self, image: &str, before: impl IntoIterator<Item = String>) {
+        self.entry(image, before.into_iter().collect()).pulls += 1;
     }
 
     /// A pull has ended, and its outcome is known. True if its intent is to be removed, because no other pull
@@ -73,16 +73,21 @@ impl Intents {
 
     /// Whether one of these pulls has, or may have, made this image.
     pub fn made(&self, image: &Image) -> bool {
-        self.begun.iter().any(|(spelled, begun)| {
-            is_called(image, spelled, begun) && begun.before.as_ref() != Some(&image.id)
-        })
+        self.begun
+            .iter()
+            .any(|(spelled, begun)| is_called(image, spelled, begun) && !begun.before.contains(&image.id))
     }
 
     /// Forgets images from before a pull that are gone: if such an image comes again, a pull has made it.
-    pub fn forget_gone(&mut self, images: &[Image]) {
+    pub fn forget_gone(&mut self, is_gone: impl Fn(&str) -> bool) {
         for begun in self.begun.values_mut() {
-            begun.before = begun.before.take().filter(|id| images.iter().any(|image| image.id == *id));
+            begun.before.retain(|id| !is_gone(id));
         }
+    }
+
+    /// The full names of the images, and the IDs of those from before pulls.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.begun.values().flat_map(|begun| begun.before.iter().chain([&begun.full])).cloned().collect()
     }
 
     /// The intents without a running pull, and the image that is now under the name of each.
@@ -90,7 +95,7 @@ impl Intents {
         let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0);
         let come = |(spelled, begun): (&String, &Begun)| {
             let called = || images.iter().filter(|image| is_called(image, spelled, begun));
-            let come = match called().find(|image| begun.before.as_ref() != Some(&image.id)) {
+            let come = match called().find(|image| !begun.before.contains(&image.id)) {
                 Some(image) => IntentFound::Made(image.id.clone()),
                 None if called().next().is_some() => IntentFound::Before,
                 None => IntentFound::Nothing,
@@ -187,9 +192,9 @@ mod tests {
             |intents: &Intents, images: &[Image]| intents.left_over(images).pop().map(|(_, come)| come);
         assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(IntentFound::Before));
         assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(IntentFound::Made("2".to_owned())));
-        intents.forget_gone(std::slice::from_ref(&old));
+        intents.forget_gone(|id| id != old.id);
         assert!(!intents.made(&old), "it is still there");
-        intents.forget_gone(&[new]);
+        intents.forget_gone(|id| id != new.id);
         assert!(intents.made(&old), "it has gone, and has come again");
 
         let mut earlier = Intents::default();

@@ -34,6 +34,11 @@ impl Verification {
         !matches!(self, Verification::Off | Verification::NeverVerify)
     }
 
+    /// Whether an image that is there without a record is for all pods.
+    pub fn opens_preloaded(&self) -> bool {
+        matches!(self, Verification::NeverVerifyPreloadedImages)
+    }
+
     fn must_verify(&self, image: &str, pulled_by_kubelet: bool) -> bool {
         match self {
             Verification::Off | Verification::NeverVerify => false,

@@ -270,7 +270,7 @@ fn a_deletion_that_fails_keeps_no_other_image_and_is_the_reason_that_is_told() {
 }
 
 #[test]
-fn a_list_that_no_answer_holds_deletes_nothing_and_is_told() {
+fn images_that_were_never_seen_stay_while_no_answer_holds_the_list() {
     alone(async |stage| {
         let near = Neighbours::new();
         add(stage, "idle");
@@ -278,13 +278,64 @@ fn a_list_that_no_answer_holds_deletes_nothing_and_is_told() {
         let too_large = CallFault::Error(CriErrorKind::ResourceExhausted, "message is too large".to_owned());
         stage.fakes.runtime.fault(Rpc::ListImages, 1000, too_large);
         let actor = collector(stage, &near, thresholds());
-        stage.pass(PERIOD + 10 * SECOND).await;
-        assert_eq!(near.reasons(), ["ImageGCFailed"]);
-        let told = near.events.last().unwrap().message;
-        assert!(told.contains("message is too large"), "{told}");
+        stage.pass(10 * SECOND).await;
+        assert_eq!(near.reasons(), ["ImageListTooLong", "FreeDiskSpaceFailed"]);
+        let told = near.events.heard()[0].message.clone();
+        assert!(told.contains("one by one") && told.ends_with("message is too large"), "{told}");
+        stage.pass(PERIOD).await;
         assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(0));
+        let told = near.reasons().iter().filter(|reason| *reason == "ImageListTooLong").count();
+        assert_eq!((told, removals(stage).len()), (1, 0), "it is told once");
         stage.fakes.runtime.clear_faults();
         stage.pass(2 * PERIOD).await;
         assert_eq!(removals(stage).len(), 2, "it goes on by itself");
+    });
+}
+
+#[test]
+fn two_images_that_fill_the_list_keep_no_image_that_is_known_and_go_themselves() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.run(&pod(0)).await;
+        let idle = add(stage, "idle");
+        near.stats.set_disk(0);
+        let actor = collector(stage, &near, thresholds());
+        stage.pass(10 * SECOND).await;
+        for image in ["huge-a", "huge-b"] {
+            let username = "u".repeat(9 << 20);
+            stage.fakes.runtime.publish(&name(image), RegistryImage { username, ..RegistryImage::default() });
+            asked(&actor, ask(&name(image), &[])).await.unwrap().unwrap().unwrap();
+        }
+        stage.pass(PERIOD).await;
+        assert!(near.reasons().contains(&"ImageListTooLong".to_owned()), "{:?}", near.reasons());
+        assert!(removals(stage).contains(&idle), "it was seen before");
+        stage.pass(2 * PERIOD).await;
+        assert_eq!(removals(stage).len(), 3, "what is in use stays");
+    });
+}
+
+#[test]
+fn an_image_that_no_answer_describes_goes_by_the_id_of_its_record() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let record = |id: &str| {
+            format!(
+                "{{\"kind\":\"ImagePulledRecord\",\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\",\
+                 \"lastUpdatedTime\":null,\"imageRef\":\"{id}\"}}\n"
+            )
+        };
+        let username = "u".repeat(17 << 20);
+        let huge = stage
+            .fakes
+            .runtime
+            .add_image(&name("huge"), RegistryImage { username, ..RegistryImage::default() });
+        let pulled = "/var/lib/kubelet/image_manager/pulled";
+        stage.fakes.disk.mkdir(pulled, 0o700);
+        stage.fakes.disk.write(format!("{pulled}/sha256-00"), record(&huge), 0o600);
+        let actor = near.start(stage);
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(0), "it is new");
+        stage.pass(130 * SECOND).await;
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(1));
+        assert_eq!(removals(stage), [huge]);
     });
 }

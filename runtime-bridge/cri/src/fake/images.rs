@@ -36,7 +36,7 @@ fn digest(text: &str) -> String {
 impl State {
     pub(super) fn add_image(&mut self, reference: &str, image: &RegistryImage) -> String {
         let reference = normalised(reference);
-        let id = digest(&reference);
+        let id = digest(image.content.as_deref().unwrap_or(&reference));
         let (repository, tags) = match reference.split_once('@') {
             Some((repository, _)) => (repository.to_owned(), Vec::new()),
             None => {
@@ -46,12 +46,25 @@ impl State {
         };
         let content = match reference.split_once('@') {
             Some((_, digest)) => digest.to_owned(),
-            None => digest(&format!("{reference} content")),
+            None => digest(&format!("{} content", image.content.as_deref().unwrap_or(&reference))),
         };
+        let digests = vec![format!("{repository}@{content}")];
+        if let Some(known) = self.images.get_mut(&id).filter(|_| image.content.is_some()) {
+            let add = |known: &mut Vec<String>, new: Vec<String>| {
+                for name in new {
+                    if !known.contains(&name) {
+                        known.push(name);
+                    }
+                }
+            };
+            add(&mut known.repo_tags, tags);
+            add(&mut known.repo_digests, digests);
+            return id;
+        }
         let stored = Image {
             id: id.clone(),
             repo_tags: tags,
-            repo_digests: vec![format!("{repository}@{content}")],
+            repo_digests: digests,
             size: image.size_bytes,
             uid: image.uid.map(|value| Int64Value { value }),
             username: image.username.clone(),
@@ -106,7 +119,7 @@ impl Node {
             true => state.images.values().cloned().collect(),
             false => state.image(&wanted).cloned().into_iter().collect(),
         });
-        Ok(ListImagesResponse { images })
+        self.fitting(Rpc::ListImages, ListImagesResponse { images })
     }
 
     pub(super) async fn image_status(
@@ -115,7 +128,7 @@ impl Node {
     ) -> Result<ImageStatusResponse, CriError> {
         let wanted = named(request.image);
         let image = self.update(|state| state.image(&wanted).cloned());
-        Ok(ImageStatusResponse { image, ..Default::default() })
+        self.fitting(Rpc::ImageStatus, ImageStatusResponse { image, ..Default::default() })
     }
 
     pub(super) async fn pull_image(

@@ -112,6 +112,8 @@ pub struct RegistryImage {
     pub uid: Option<i64>,
     /// The name of the user, where it is not numeric.
     pub username: String,
+    /// References with the same content are names of one image; without, each reference has an image of its own.
+    pub content: Option<String>,
 }
 
 impl Default for RegistryImage {
@@ -123,6 +125,7 @@ impl Default for RegistryImage {
             credentials: None,
             uid: None,
             username: String::new(),
+            content: None,
         }
     }
 }

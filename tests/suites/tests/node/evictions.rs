@@ -9,6 +9,7 @@ use bridge_kube::fake::FakeApi;
 use bridge_node::stats::PodUsage;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
+use messages::image_manager::DeleteUnusedImages;
 use messages::supervision::Fault;
 use serde_json::{Value, json};
 use supervision::{Policy, RestartPolicy};
@@ -333,6 +334,37 @@ fn unused_images_go_when_their_disk_is_full_and_the_node_tells_what_is_missing()
         let told = events(&api, "FreeDiskSpaceFailed", "node");
         let told = told.first().and_then(|event| event.message.clone()).unwrap_or_default();
         assert!(told.contains("(95% of 100.0 GiB used)"), "{told}");
+        node.stop().await;
+    });
+}
+
+#[test]
+fn images_that_fill_the_runtimes_list_are_shown_and_deleted_all_the_same() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api, settings) = member(110, &[]).await;
+        let huge = ["understudy.dev/huge-a:1", "understudy.dev/huge-b:1"];
+        let pods = huge.map(|image| {
+            let username = "u".repeat(9 << 20);
+            world.runtime.publish(image, RegistryImage { username, ..RegistryImage::default() });
+            let mut pod = pod(&image["understudy.dev/".len()..image.len() - ":1".len()], 0, "");
+            pod.spec.as_mut().expect("a spec").containers[0].image = Some(image.to_owned());
+            (pod, 1)
+        });
+        let node = started(sandbox, &world, &api, &settings, &pods).await;
+        let shows = |image: &str| {
+            let images = api.get::<Node>(None, "node").and_then(|node| node.status?.images);
+            images.into_iter().flatten().any(|shown| shown.names.iter().flatten().any(|name| name == image))
+        };
+        until("the Node to show both", || huge.iter().all(|image| shows(image))).await;
+        for name in ["huge-a", "huge-b"] {
+            api.delete::<Pod>(NS, name, None);
+        }
+        node.until_empty().await;
+        sandbox.pass(Duration::from_secs(600)).await;
+        assert_eq!(events(&api, "ImageListTooLong", "node").len(), 1);
+        let deleted = node.node.delete_images.ask(DeleteUnusedImages, Duration::from_secs(60)).await;
+        assert!(deleted.is_ok_and(|deleted| deleted >= 2));
+        until("the Node to show none", || !huge.iter().any(|image| shows(image))).await;
         node.stop().await;
     });
 }

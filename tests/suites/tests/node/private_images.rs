@@ -51,13 +51,17 @@ fn secret(api: &FakeApi, name: &str, password: &str) {
 }
 
 fn pod(api: &FakeApi, name: &str, policy: &str, secrets: &[&str]) {
+    pod_of(api, name, IMAGE, policy, secrets);
+}
+
+fn pod_of(api: &FakeApi, name: &str, image: &str, policy: &str, secrets: &[&str]) {
     let secrets: Vec<_> = secrets.iter().map(|name| json!({ "name": name })).collect();
     let json = json!({
         "metadata": { "name": name, "namespace": "default", "annotations": { "team": "red" } },
         "spec": {
             "nodeName": "node", "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets,
             "containers": [{
-                "name": "main", "image": IMAGE, "imagePullPolicy": policy, "command": ["serve"]
+                "name": "main", "image": image, "imagePullPolicy": policy, "command": ["serve"]
             }]
         }
     });
@@ -293,6 +297,31 @@ fn policies_decide_about_images_that_were_loaded_by_others() {
             );
             node.stop().await;
         }
+    });
+}
+
+#[test]
+fn an_image_that_was_loaded_by_others_stays_open_when_a_pod_pulls_it_with_a_secret() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = private(102, Duration::ZERO);
+        let tool = "registry.test:5000/public/tool:1";
+        let credentials = Some(("me".to_owned(), "hush".to_owned()));
+        let image =
+            RegistryImage { credentials, content: Some("tool".to_owned()), ..RegistryImage::default() };
+        world.runtime.add_image(tool, image.clone());
+        world.runtime.publish(IMAGE, image);
+        secret(&api, "good", "hush");
+        pod(&api, "mine", "IfNotPresent", &["good"]);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("mine to run", || runs(&api, "mine")).await;
+        pod_of(&api, "lazy", tool, "IfNotPresent", &[]);
+        until("the other one to run", || runs(&api, "lazy")).await;
+        until("the intent to go", || records(&world, PULLING).is_empty()).await;
+        let node = node.restart(&settings(), Policy::default()).await;
+        pod_of(&api, "never", tool, "Never", &[]);
+        until("the last one to run", || runs(&api, "never")).await;
+        assert_eq!((world.runtime.pulls().len(), records(&world, PULLED).len()), (1, 0));
+        node.stop().await;
     });
 }
 

@@ -1,0 +1,144 @@
+//! Images with several names: who may use them, and how many names there may be.
+
+use bridge_cri::fake::Fault as CallFault;
+
+use super::*;
+
+const OPEN: &str = "understudy.dev/tool:1";
+const PRIVATE: &str = "registry.test/mine:1";
+const RECORDS: &str = "/var/lib/kubelet/image_manager/pulled";
+const INTENTS: &str = "/var/lib/kubelet/image_manager/pulling";
+
+/// An image that has the same content by whatever name, with the credentials of `registry.test`.
+fn private() -> RegistryImage {
+    let credentials = Some(("me".to_owned(), "hush".to_owned()));
+    RegistryImage { credentials, content: Some("content".to_owned()), ..RegistryImage::default() }
+}
+
+/// Every secret is one for `registry.test`.
+fn give_secrets(near: &Neighbours) {
+    let login = serde_json::json!({ "username": "me", "password": "hush" });
+    let config = serde_json::json!({ "auths": { "registry.test": login } }).to_string();
+    near.secrets.answer(move |_| {
+        let content = ByteString(config.clone().into_bytes());
+        let data = BTreeMap::from([(".dockerconfigjson".to_owned(), content)]);
+        let type_ = Some("kubernetes.io/dockerconfigjson".to_owned());
+        Ok(Arc::new(Secret { data: Some(data), type_, ..Secret::default() }))
+    });
+}
+
+fn with_secret(mut ask: EnsureImage) -> EnsureImage {
+    ask.pull_secrets = Arc::from([Arc::from("key")]);
+    ask
+}
+
+async fn answer(actor: &Supervised<ImageManager>, ask: EnsureImage) -> Result<(), ImageError> {
+    asked(actor, ask).await.unwrap().unwrap().map(|_| ())
+}
+
+fn files(stage: &Stage<'_>, directory: &str) -> usize {
+    stage.fakes.disk.files_below(directory).len()
+}
+
+#[test]
+fn a_preloaded_image_stays_open_when_a_pod_pulls_it_with_a_secret() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        give_secrets(&near);
+        stage.fakes.runtime.add_image(OPEN, private());
+        stage.fakes.runtime.publish(OPEN, private());
+        stage.fakes.runtime.publish(PRIVATE, private());
+        let actor = near.start(stage);
+        answer(&actor, with_secret(ask_in("tenant", "a", PRIVATE))).await.unwrap();
+        assert_eq!((pulls(stage), files(stage, RECORDS)), (1, 0), "by another name");
+        let mut again = ask_in("tenant", "b", OPEN);
+        again.policy = PullPolicy::Always;
+        answer(&actor, again).await.unwrap_err();
+        answer(&actor, ask_in("other", "c", OPEN)).await.unwrap();
+        assert_eq!(files(stage, RECORDS), 0);
+
+        // A pull whose answer is lost leaves it open, too.
+        stage.fakes.runtime.publish("registry.test/lost:1", private());
+        stage.fakes.runtime.fault(Rpc::PullImage, 1, CallFault::BrokenConnection);
+        answer(&actor, with_secret(ask_in("tenant", "d", "registry.test/lost:1"))).await.unwrap_err();
+        assert_eq!(files(stage, INTENTS), 1);
+        answer(&actor, ask_in("other", "e", OPEN)).await.unwrap();
+        stage.pass(310 * SECOND).await;
+        answer(&actor, ask_in("other", "f", OPEN)).await.unwrap();
+        assert_eq!((files(stage, INTENTS), files(stage, RECORDS)), (0, 0));
+    });
+}
+
+#[test]
+fn an_image_that_a_secret_has_opened_stays_closed_to_others_by_all_its_names() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        give_secrets(&near);
+        let second = "registry.test/mine:2";
+        let own = "public.test/same:1";
+        stage.fakes.runtime.publish(PRIVATE, private());
+        stage.fakes.runtime.publish(second, private());
+        stage.fakes.runtime.publish(own, RegistryImage { credentials: None, ..private() });
+        let actor = near.start(stage);
+        answer(&actor, with_secret(ask_in("tenant", "a", PRIVATE))).await.unwrap();
+        answer(&actor, with_secret(ask_in("tenant", "b", second))).await.unwrap();
+        assert_eq!((pulls(stage), files(stage, RECORDS)), (2, 1));
+        answer(&actor, ask_in("other", "c", own)).await.unwrap();
+        for incarnation in 2..4 {
+            for name in [PRIVATE, second] {
+                let pod = format!("{name}{incarnation}");
+                let refused = answer(&actor, ask_in("other", &pod, name)).await.unwrap_err();
+                assert_eq!(refused.reason, "ErrImagePull", "{name}");
+            }
+            stage.crash::<ImageManager>().await;
+        }
+        answer(&actor, with_secret(ask_in("tenant", "d", PRIVATE))).await.unwrap();
+    });
+}
+
+#[test]
+fn an_image_that_went_and_was_pulled_again_is_no_longer_open() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        give_secrets(&near);
+        stage.fakes.runtime.add_image(OPEN, private());
+        stage.fakes.runtime.publish(PRIVATE, private());
+        let actor = near.start(stage);
+        stage.pass(130 * SECOND).await;
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(2));
+        answer(&actor, with_secret(ask_in("tenant", "a", PRIVATE))).await.unwrap();
+        assert_eq!(files(stage, RECORDS), 1);
+        answer(&actor, ask_in("other", "b", PRIVATE)).await.unwrap_err();
+    });
+}
+
+#[test]
+fn a_namespace_that_fills_the_node_with_names_is_refused_new_ones_and_others_are_not() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        for number in 0..10_000 {
+            let content = Some(format!("content {}", number % 10));
+            let image = RegistryImage { content, ..RegistryImage::default() };
+            stage.fakes.runtime.add_image(&format!("evil.test/app:{number}"), image);
+        }
+        let actor = near.start(stage);
+        let mut asks = Vec::new();
+        for number in 0..100 {
+            let image = format!("evil.test/more:{number}");
+            publish(stage, &image, Duration::ZERO);
+            asks.push(asked(&actor, ask_in("crowd", &format!("crowd{number}"), &image)));
+        }
+        for ask in asks {
+            ask.await.unwrap().unwrap().unwrap();
+        }
+        publish(stage, ABSENT, Duration::ZERO);
+        let refused = answer(&actor, ask_in("crowd", "crowd", ABSENT)).await.unwrap_err();
+        assert_eq!(refused.reason, "ErrImagePull");
+        assert!(refused.message.contains("names") && refused.message.contains("\"crowd\""), "{refused:?}");
+        let mut again = ask_in("crowd", "again", "evil.test/more:1");
+        again.policy = PullPolicy::Always;
+        answer(&actor, again).await.unwrap();
+        answer(&actor, ask_in("quiet", "quiet", ABSENT)).await.unwrap();
+        answer(&actor, ask_in("crowd", "later", ABSENT)).await.unwrap();
+    });
+}
