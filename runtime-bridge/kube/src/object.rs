@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A type of API objects.
@@ -86,9 +86,16 @@ const COUNTED_FROM_BYTES: usize = NESTED_MAX;
 /// A volume counts so much more: in memory it has room for each of its kinds, and takes as much as a dozen others.
 const VOLUME: usize = 12;
 
-/// How many objects and lists are nested in a value of JSON.
+/// What is nested in a value of JSON.
 #[derive(Default)]
-struct Nested(usize);
+struct Nested {
+    /// How many objects and lists, with the value itself.
+    count: usize,
+    /// The length of the value, if it is a list.
+    items: usize,
+    /// The length of its list of volumes, if it is an object that has one.
+    volumes: usize,
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -96,17 +103,13 @@ struct Specified {
     spec: Nested,
 }
 
-/// How many volumes a spec has, in an object that has volumes there.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WithVolumes {
-    spec: Volumes,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Volumes {
-    volumes: Option<Vec<IgnoredAny>>,
+/// The key of an object.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Volumes,
+    #[serde(other)]
+    Other,
 }
 
 impl<'de> Deserialize<'de> for Nested {
@@ -125,53 +128,55 @@ impl<'de> Visitor<'de> for Counting {
     }
 
     fn visit_unit<E>(self) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Nested, A::Error> {
-        let mut count = 1;
-        while let Some(Nested(within)) = list.next_element()? {
-            count += within;
+        let mut nested = Nested { count: 1, ..Nested::default() };
+        while let Some(item) = list.next_element::<Nested>()? {
+            nested.count += item.count;
+            nested.items += 1;
         }
-        Ok(Nested(count))
+        Ok(nested)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Nested, A::Error> {
-        let mut count = 1;
-        while let Some((_, Nested(within))) = object.next_entry::<IgnoredAny, Nested>()? {
-            count += within;
+        let mut nested = Nested { count: 1, ..Nested::default() };
+        while let Some((key, value)) = object.next_entry::<Key, Nested>()? {
+            nested.count += value.count;
+            nested.volumes += match key {
+                Key::Volumes => value.items,
+                Key::Other => 0,
+            };
         }
-        Ok(Nested(count))
+        Ok(nested)
     }
 }
 
 fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     if bytes.len() > COUNTED_FROM_BYTES {
-        let Specified { spec: Nested(nested) } =
-            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        // Not every kind has a list by that name.
-        let volumes = serde_json::from_slice::<WithVolumes>(bytes).ok().and_then(|with| with.spec.volumes);
-        let count = nested + VOLUME * volumes.map_or(0, |volumes| volumes.len());
+        let Specified { spec } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let count = spec.count + VOLUME * spec.volumes;
         if count > NESTED_MAX {
             return Err(format!(
                 "its spec nests {count} objects and lists, of which a volume counts as {}, and this kubelet takes \
@@ -238,6 +243,8 @@ mod tests {
         let others = |count: usize| json!({ "containers": [], "tolerations": vec![json!({}); count] });
         assert!(read(others(65_533)).is_ok());
         assert!(read(others(65_534)).is_err_and(|why| why.contains("nests 65537")));
+        let elsewhere = json!({ "containers": [], "other": { "volumes": vec![json!({}); 65_532] } });
+        assert!(read(elsewhere).is_ok(), "what has the name elsewhere is no volume");
     }
 
     #[test]
