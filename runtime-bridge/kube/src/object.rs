@@ -173,7 +173,11 @@ impl<'de> Visitor<'de> for Counting {
     }
 }
 
-fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
+/// Decodes an object, without what is nothing to a kubelet.
+///
+/// # Errors
+/// The bytes are no such object, or its spec nests more than any needs.
+pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     if bytes.len() > COUNTED_FROM_BYTES {
         let Specified { spec } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let count = spec.count + VOLUME * spec.volumes;
