@@ -149,6 +149,11 @@ fn decode_object<K: Object>(bytes: &[u8]) -> Result<Decoded, String> {
     Ok(Box::new(object::decode::<K>(bytes)?))
 }
 
+/// The same for an object that the call has written.
+fn decode_written<K: Object>(bytes: &[u8]) -> Result<Decoded, String> {
+    Ok(Box::new(object::decode_written::<K>(bytes)?))
+}
+
 impl ApiClient {
     /// A client that sends through `client`. `deadline` is that of each call except watches.
     pub fn new(client: Client, io: Io, limit: RateLimit, deadline: Duration) -> Self {
@@ -277,14 +282,14 @@ impl ApiClient {
     pub fn create<K: Object>(&self, object: &K) -> Reply<K> {
         let namespace = object.meta().namespace.clone();
         let path = path::<K>(namespace.as_deref(), None, None);
-        self.send_object(http::Method::POST, path, object, decode_object::<K>)
+        self.send_object(http::Method::POST, path, object, decode_written::<K>)
     }
 
     /// Replaces an object; its `resourceVersion`, if it has one, must be current.
     pub fn replace<K: Object>(&self, object: &K) -> Reply<K> {
         let meta = object.meta();
         let path = path::<K>(meta.namespace.as_deref(), Some(meta.name.as_deref().unwrap_or_default()), None);
-        self.send_object(http::Method::PUT, path, object, decode_object::<K>)
+        self.send_object(http::Method::PUT, path, object, decode_written::<K>)
     }
 
     /// Changes an object.
@@ -370,7 +375,7 @@ impl ApiClient {
             Patch::Strategic(value) => ("application/strategic-merge-patch+json", value),
             Patch::Merge(value) => ("application/merge-patch+json", value),
         };
-        self.decoded(http::Method::PATCH, path, Some(content), Some(value.clone()), decode_object::<K>)
+        self.decoded(http::Method::PATCH, path, Some(content), Some(value.clone()), decode_written::<K>)
     }
 
     pub(super) fn json<R: DeserializeOwned + Send + 'static>(
