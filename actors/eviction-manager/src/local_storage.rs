@@ -95,8 +95,9 @@ impl EvictionManager {
     fn arrange(&mut self, uid: &PodUid) {
         let report = self.reports.get(uid);
         let over = report.is_some_and(|report| report.state == WorkerState::Terminated);
-        let counts = !over && !candidates::is_being_evicted(report) && self.limited.pods.contains_key(uid);
-        self.limited.rounds.set(uid, counts, self.began.elapsed());
+        let known = self.limited.pods.get(uid).filter(|_| !over && !candidates::is_being_evicted(report));
+        let namespace = known.map(|known| known.pod.pod_ref.namespace.clone());
+        self.limited.rounds.set(uid, namespace, self.began.elapsed());
     }
 
     fn count_on(&mut self, ctx: &mut Ctx<Self>) {

@@ -1,8 +1,11 @@
-//! PURE: which pod's files are counted next (row 19.7). Pods that take long to count delay only other such pods.
+//! PURE: which pod's files are counted next (row 19.7). Pods that take long to count delay only other such pods, and namespaces take
+//! turns.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_pace::Turns;
 use messages::PodUid;
 
 /// Period between two counts of one pod's files.
@@ -31,17 +34,20 @@ impl Lane {
 }
 
 /// A pod of the rounds. Times are durations since one fixed moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Counted {
+    namespace: Arc<str>,
     lane: Lane,
     due: Duration,
 }
 
 /// The pods with limits, and the counts under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     pods: BTreeMap<PodUid, Counted>,
     under_way: BTreeMap<Lane, PodUid>,
+    /// Of namespaces.
+    turns: BTreeMap<Lane, Turns<Arc<str>>>,
 }
 
 /// The next step of a lane.
@@ -56,32 +62,36 @@ pub(crate) enum Next {
 }
 
 impl Rounds {
-    /// Whether this one is counted; a new one as soon as may be.
-    pub(crate) fn set(&mut self, uid: &PodUid, counts: bool, now: Duration) {
-        if counts {
-            self.pods.entry(uid.clone()).or_insert(Counted { lane: Lane::Quick, due: now });
+    /// Counts this one, of this namespace, from now on, a new one as soon as may be; `None` counts it no longer.
+    pub(crate) fn set(&mut self, uid: &PodUid, namespace: Option<Arc<str>>, now: Duration) {
+        if let Some(namespace) = namespace {
+            self.pods.entry(uid.clone()).or_insert(Counted { namespace, lane: Lane::Quick, due: now });
         } else {
             self.pods.remove(uid);
         }
     }
 
-    /// The next step of a lane. The pod that has waited longest comes first.
+    /// The next step of a lane. The pod that has waited longest comes first, of the namespace whose turn it is.
     pub(crate) fn next(&mut self, lane: Lane, now: Duration) -> Next {
         if self.under_way.contains_key(&lane) {
             return Next::Rest;
         }
-        let free = self.pods.iter().filter(|(uid, one)| {
-            one.lane == lane && self.under_way.values().all(|under_way| under_way != *uid)
-        });
-        match free.min_by_key(|(_, one)| one.due) {
-            None => Next::Rest,
-            Some((_, one)) if one.due > now => Next::Wait(one.due - now),
-            Some((uid, _)) => {
-                let uid = uid.clone();
-                self.under_way.insert(lane, uid.clone());
-                Next::Count(uid)
-            }
-        }
+        let under_way = &self.under_way;
+        let is_free = |(uid, one): &(&PodUid, &Counted)| {
+            one.lane == lane && under_way.values().all(|under_way| under_way != *uid)
+        };
+        let free = || self.pods.iter().filter(is_free);
+        let turns = self.turns.entry(lane).or_default();
+        let due = free().filter(|(_, one)| one.due <= now);
+        let Some((uid, one)) = due.min_by_key(|(_, one)| (turns.round(&one.namespace), one.due)) else {
+            turns.rest();
+            let first = free().map(|(_, one)| one.due).min();
+            return first.map_or(Next::Rest, |due| Next::Wait(due - now));
+        };
+        turns.take(&one.namespace);
+        let uid = uid.clone();
+        self.under_way.insert(lane, uid.clone());
+        Next::Count(uid)
     }
 
     /// Notes that a count in this lane, which began at `began`, has ended at `now`; `whole` if it was not cut off.
@@ -107,8 +117,8 @@ mod tests {
         fn of<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>, now: Duration) {
             let pods: Vec<PodUid> = pods.cloned().collect();
             let gone: Vec<PodUid> = self.pods.keys().filter(|uid| !pods.contains(uid)).cloned().collect();
-            gone.iter().for_each(|uid| self.set(uid, false, now));
-            pods.iter().for_each(|uid| self.set(uid, true, now));
+            gone.iter().for_each(|uid| self.set(uid, None, now));
+            pods.iter().for_each(|uid| self.set(uid, Some("one".into()), now));
         }
     }
 
@@ -149,6 +159,32 @@ mod tests {
         assert_eq!(rounds.next(Lane::Slow, at(30_500)), Next::Count(pods[0].clone()));
         rounds.ended(Lane::Slow, true, at(30_500), at(30_600));
         assert_eq!(rounds.next(Lane::Slow, at(30_600)), Next::Rest, "it is quick again");
+    }
+
+    #[test]
+    fn a_namespace_with_many_slow_pods_delays_those_of_another_by_one_count_each() {
+        let (mut rounds, quiet) = (Rounds::default(), PodUid::new("quiet"));
+        for number in 0..20 {
+            rounds.set(&PodUid::new(&format!("crowd-{number}")), Some("crowd".into()), at(0));
+        }
+        rounds.set(&quiet, Some("quiet".into()), at(0));
+        // The place of the quiet one among the pods of the lane that were counted, each until it was cut off.
+        let mut places = |lane: Lane, counts: usize, now: &mut u64| {
+            let mut places = Vec::new();
+            for place in 0..counts {
+                let Next::Count(uid) = rounds.next(lane, at(*now)) else {
+                    panic!("{place}: every pod is due")
+                };
+                places.extend((uid == quiet).then_some(place));
+                let began = at(*now);
+                *now += u64::try_from(lane.time_max().as_millis()).unwrap();
+                rounds.ended(lane, false, began, at(*now));
+            }
+            places
+        };
+        let mut now = 0;
+        assert_eq!(places(Lane::Quick, 21, &mut now), [1]);
+        assert_eq!(places(Lane::Slow, 8, &mut now), [1, 3, 5, 7]);
     }
 
     proptest! {

@@ -9,6 +9,7 @@
 
 mod access;
 mod actor;
+mod bodies;
 mod checkpoint;
 mod containers;
 mod health;

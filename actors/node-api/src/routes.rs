@@ -20,6 +20,7 @@ use serde::Serialize;
 use supervision::{AskPort, Tree};
 
 use crate::actor::NodeApi;
+use crate::bodies::Client;
 use crate::health::{self, Check};
 use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods, volumes_of_pods};
 use crate::pods::pod_list;
@@ -121,7 +122,7 @@ async fn syncloop(State(answers): State<Answers>) -> Response {
     }
 }
 
-async fn pods(State(answers): State<Answers>) -> Response {
+async fn pods(State(answers): State<Answers>, client: Client) -> Response {
     let made = async {
         let desired = answers.pods.ask(GetPods, ASK_DEADLINE);
         let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
@@ -130,35 +131,36 @@ async fn pods(State(answers): State<Answers>) -> Response {
             statuses.await.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
         serde_json::to_vec(&pod_list(&desired, &statuses)).map_err(|why| unencoded(&why))
     };
-    joined(&answers, &answers.shared.pods, made).await
+    joined(&answers, client, &answers.shared.pods, made).await
 }
 
-async fn events(State(answers): State<Answers>) -> Response {
+async fn events(State(answers): State<Answers>, client: Client) -> Response {
     let made = async {
         let events = answers.events.ask(GetEvents, ASK_DEADLINE).await;
         let events = events.map_err(|error| unavailable(messages::event_recorder::RECEIVER, &error))?;
         serde_json::to_vec(&serde_json::json!({ "events": events })).map_err(|why| unencoded(&why))
     };
-    joined(&answers, &answers.shared.events, made).await
+    joined(&answers, client, &answers.shared.events, made).await
 }
 
-async fn supervision(State(answers): State<Answers>) -> Response {
+async fn supervision(State(answers): State<Answers>, client: Client) -> Response {
     let made = async { serde_json::to_vec(&answers.tree.snapshot().await).map_err(|why| unencoded(&why)) };
-    joined(&answers, &answers.shared.tree, made).await
+    joined(&answers, client, &answers.shared.tree, made).await
 }
 
 /// The answer that askers of the same text share.
 async fn joined(
     answers: &Answers,
+    client: Client,
     text: &Joined,
     made: impl Future<Output = Result<Vec<u8>, Response>>,
 ) -> Response {
-    text.text(made).await.map_or_else(|failed| failed, |text| json_text(answers, text))
+    text.text(made).await.map_or_else(|failed| failed, |text| json_text(answers, client, text))
 }
 
 /// The registry's families, and those of logs and of volumes behind claims, whose figures are read for this page. A node
 /// whose figures cannot be read in time still tells the rest.
-async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
+async fn metrics(State(answers): State<Answers>, client: Client, headers: HeaderMap) -> Response {
     let ask = GetSummary { only_cpu_and_memory: false };
     let mut families = answers.metrics.registries.main.gather();
     if let Ok(Ok(summary)) = answers.summary.ask(ask, DISKS_WITHIN).await {
@@ -166,46 +168,52 @@ async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response
         families.extend(volumes_of_pods(&summary.pods));
         families.sort_by(|one, other| one.name().cmp(other.name()));
     }
-    page(&answers, &headers, &families)
+    page(&answers, client, &headers, &families)
 }
 
-async fn probe_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    page(&answers, &headers, &answers.metrics.registries.probes.gather())
+async fn probe_metrics(State(answers): State<Answers>, client: Client, headers: HeaderMap) -> Response {
+    page(&answers, client, &headers, &answers.metrics.registries.probes.gather())
 }
 
 /// The results of health checks, which DELETE forgets (row 22.5).
-async fn slis(State(answers): State<Answers>, method: Method, headers: HeaderMap) -> Response {
+async fn slis(
+    State(answers): State<Answers>,
+    client: Client,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
     if method == Method::DELETE {
         answers.metrics.forget_checks();
         return ([(header::CONTENT_TYPE, TEXT)], "metrics reset\n").into_response();
     }
-    page(&answers, &headers, &answers.metrics.registries.slis.gather())
+    page(&answers, client, &headers, &answers.metrics.registries.slis.gather())
 }
 
-async fn resource_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    usage_metrics(&answers, &headers, MetricsPage::Resource).await
+async fn resource_metrics(State(answers): State<Answers>, client: Client, headers: HeaderMap) -> Response {
+    usage_metrics(&answers, client, &headers, MetricsPage::Resource).await
 }
 
-async fn cadvisor_metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    usage_metrics(&answers, &headers, MetricsPage::Cadvisor).await
+async fn cadvisor_metrics(State(answers): State<Answers>, client: Client, headers: HeaderMap) -> Response {
+    usage_metrics(&answers, client, &headers, MetricsPage::Cadvisor).await
 }
 
-async fn usage_metrics(answers: &Answers, headers: &HeaderMap, of: MetricsPage) -> Response {
+async fn usage_metrics(answers: &Answers, client: Client, headers: &HeaderMap, of: MetricsPage) -> Response {
     match answers.usage.ask(GetUsageMetrics(of), FIGURES_WITHIN).await {
         Ok(figures) => {
             let (accept, coding) =
                 (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
             let pages = &answers.shared.pages;
-            sent(answers, pages.page(&figures, |figures| Box::new(families(figures)), &accept, &coding))
+            let page = pages.page(&figures, |figures| Box::new(families(figures)), &accept, &coding);
+            sent(answers, client, page)
         }
         Err(error) => unavailable(messages::stats_provider::RECEIVER, &error),
     }
 }
 
 /// A page of metrics, as the scraper prefers it.
-fn page(answers: &Answers, headers: &HeaderMap, families: &[MetricFamily]) -> Response {
+fn page(answers: &Answers, client: Client, headers: &HeaderMap, families: &[MetricFamily]) -> Response {
     let (accept, coding) = (values(headers, &header::ACCEPT), values(headers, &header::ACCEPT_ENCODING));
-    sent(answers, Arc::new(bridge_metrics::page(families, &accept, &coding)))
+    sent(answers, client, Arc::new(bridge_metrics::page(families, &accept, &coding)))
 }
 
 /// All values of a header.
@@ -214,9 +222,9 @@ fn values(headers: &HeaderMap, name: &HeaderName) -> String {
     values.collect::<Vec<_>>().join(",")
 }
 
-fn sent(answers: &Answers, page: Arc<Page>) -> Response {
+fn sent(answers: &Answers, client: Client, page: Arc<Page>) -> Response {
     let (content_type, coding) = (page.content_type.clone(), page.content_encoding);
-    let mut answer = answers.shared.sending.answer(page);
+    let mut answer = answers.shared.sending.answer(client, page);
     let told = answer.headers_mut();
     told.insert(PROCESS_START, HeaderValue::from(answers.metrics.began));
     // The content type is made of our own words, and of those of the header that are known.
@@ -227,12 +235,18 @@ fn sent(answers: &Answers, page: Arc<Page>) -> Response {
     answer
 }
 
-async fn summary(State(answers): State<Answers>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn summary(
+    State(answers): State<Answers>,
+    client: Client,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
     let form = if method == Method::POST { String::from_utf8_lossy(&body) } else { "".into() };
     let only_cpu_and_memory = is_short(uri.query().unwrap_or_default(), &form);
     match answers.summary.ask(GetSummary { only_cpu_and_memory }, FIGURES_WITHIN).await {
         Ok(Ok(summary)) => match answers.shared.summaries.text(&summary) {
-            Ok(text) => json_text(&answers, text),
+            Ok(text) => json_text(&answers, client, text),
             Err(why) => unencoded(&why),
         },
         Ok(Err(why)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("Internal Error: {why}")).into_response(),
@@ -241,8 +255,9 @@ async fn summary(State(answers): State<Answers>, method: Method, uri: Uri, body:
 }
 
 /// An answer with JSON that may be large: many callers that take it slowly hold few of them.
-fn json_text(answers: &Answers, text: Arc<Vec<u8>>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], answers.shared.sending.answer(text)).into_response()
+fn json_text(answers: &Answers, client: Client, text: Arc<Vec<u8>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], answers.shared.sending.answer(client, text))
+        .into_response()
 }
 
 fn unencoded(why: &serde_json::Error) -> Response {

@@ -1,26 +1,13 @@
-//! Answers that many callers ask for: what is made of one reading is written once, and exists once however many answers send it.
-//! Callers that take their answers slowly hold few of them: when too many different ones are being sent, the oldest are given
-//! up, and those that still took them are cut off.
+//! Answers that many callers ask for: what is made of one reading is written once for all of them.
 
-use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use axum::body::{Body, Bytes};
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
-use bridge_metrics::{Page, SharedPages};
+use bridge_metrics::SharedPages;
 use messages::stats::{Family, Summary};
 use tokio::time::Instant;
-use tokio_stream::StreamExt;
 
-/// The most different bodies that are being sent, and the most bytes of them; the two newest may be larger.
-const BODIES_MAX: usize = 16;
-const BYTES_MAX: usize = 64 << 20;
-const BODIES_MIN: usize = 2;
-/// Bytes of a body that an answer has in hand at a time.
-const CHUNK_BYTES: usize = 64 << 10;
+use crate::bodies::Sending;
 
 /// The answers about usage that are being sent; clones are the same ones.
 #[derive(Clone, Debug, Default)]
@@ -127,98 +114,8 @@ impl SharedSummaries {
     }
 }
 
-/// What can be sent.
-pub(crate) trait Content: Send + Sync + 'static {
-    fn bytes(&self) -> &[u8];
-}
-
-impl Content for Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Content for Page {
-    fn bytes(&self) -> &[u8] {
-        &self.body
-    }
-}
-
-/// A body that some answers send; `None` once it was given up.
-struct Slot(Mutex<Option<Arc<dyn Content>>>);
-
-impl Slot {
-    fn content(&self) -> MutexGuard<'_, Option<Arc<dyn Content>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The bytes of a chunk; `None` once the body was given up.
-    fn chunk(&self, at: usize) -> Option<Bytes> {
-        let content = self.content().clone()?;
-        let bytes = content.bytes();
-        let end = bytes.len().min(at + CHUNK_BYTES);
-        // A copy, since the caller holds it for as long as it likes.
-        bytes.get(at..end).map(Bytes::copy_from_slice)
-    }
-}
-
-impl std::fmt::Debug for Slot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Slot").field(&self.content().is_some()).finish()
-    }
-}
-
-/// The different bodies that are being sent, the oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct Sending(Mutex<VecDeque<Weak<Slot>>>);
-
-impl Sending {
-    /// An answer with this body.
-    pub(crate) fn answer(&self, content: Arc<dyn Content>) -> Response {
-        let length = content.bytes().len();
-        let slot = self.slot(content);
-        let chunks = tokio_stream::iter((0..length).step_by(CHUNK_BYTES))
-            .map(move |at| slot.chunk(at).ok_or_else(|| io::Error::other("the answer was taken too slowly")));
-        ([(header::CONTENT_LENGTH, length)], Body::from_stream(chunks)).into_response()
-    }
-
-    fn slot(&self, content: Arc<dyn Content>) -> Arc<Slot> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|slot| slot.strong_count() > 0);
-        // The same body, or one that says the same.
-        let is_it = |slot: &Arc<Slot>| {
-            slot.content().as_ref().is_some_and(|other| {
-                std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(&content))
-                    || other.bytes() == content.bytes()
-            })
-        };
-        let held: Vec<Arc<Slot>> = all.iter().filter_map(Weak::upgrade).collect();
-        if let Some(slot) = held.iter().find(|slot| is_it(slot)) {
-            return slot.clone();
-        }
-        let slot = Arc::new(Slot(Mutex::new(Some(content))));
-        all.push_back(Arc::downgrade(&slot));
-        give_up(&held, &slot);
-        slot
-    }
-}
-
-/// Gives up the oldest bodies, if there are too many with the newest one.
-fn give_up(held: &[Arc<Slot>], newest: &Arc<Slot>) {
-    let bytes = |slot: &Arc<Slot>| slot.content().as_ref().map_or(0, |content| content.bytes().len());
-    let (mut bodies, mut sum) = (1, bytes(newest));
-    for slot in held.iter().rev().filter(|slot| slot.content().is_some()) {
-        bodies += 1;
-        sum += bytes(slot);
-        if bodies > BODIES_MIN && (bodies > BODIES_MAX || sum > BYTES_MAX) {
-            *slot.content() = None;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::body::to_bytes;
     use futures::future::join_all;
     use jiff::Timestamp;
     use messages::stats::{NodeStats, Time};
@@ -275,43 +172,5 @@ mod tests {
         drop(first);
         let again = texts.text(&one).unwrap();
         assert_eq!((again.len() > 2, texts.0.lock().unwrap().len()), (true, 1), "the others are gone");
-    }
-
-    async fn taken(answer: Response) -> Option<usize> {
-        to_bytes(answer.into_body(), usize::MAX).await.ok().map(|bytes| bytes.len())
-    }
-
-    #[tokio::test]
-    async fn a_body_is_sent_whole_and_slow_callers_hold_few_of_them() {
-        let sending = Sending::default();
-        let body = |bytes: usize| Arc::new(vec![b'x'; bytes]);
-        let one = body(3 * CHUNK_BYTES + 5);
-        let answers = [sending.answer(one.clone()), sending.answer(one.clone())];
-        assert_eq!(answers[0].headers()[header::CONTENT_LENGTH], (3 * CHUNK_BYTES + 5).to_string());
-        assert_eq!(sending.0.lock().unwrap().len(), 1, "both send the same");
-        for answer in answers {
-            assert_eq!(taken(answer).await, Some(3 * CHUNK_BYTES + 5));
-        }
-        assert_eq!(taken(sending.answer(body(0))).await, Some(0));
-        assert_eq!(Arc::strong_count(&one), 1, "it is gone with its answers");
-        let same = [sending.answer(body(10)), sending.answer(body(10))];
-        assert_eq!(sending.0.lock().unwrap().len(), 1, "what says the same exists once");
-        drop(same);
-
-        let slow: Vec<Response> = (0..BODIES_MAX + 4).map(|n| sending.answer(body(10 + n))).collect();
-        let mut sizes = Vec::new();
-        for answer in slow {
-            sizes.push(taken(answer).await);
-        }
-        assert_eq!(sizes.iter().filter(|size| size.is_none()).count(), 4);
-        assert!(sizes[..4].iter().all(Option::is_none), "the oldest were given up: {sizes:?}");
-        let large = [0, 1, 2].map(|more| sending.answer(body(BYTES_MAX + more)));
-        let [first, second, third] = large;
-        let sizes = (taken(first).await, taken(second).await, taken(third).await);
-        assert_eq!(
-            sizes,
-            (None, Some(BYTES_MAX + 1), Some(BYTES_MAX + 2)),
-            "two may be as large as they are"
-        );
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use bridge_serve::{Bounds, FakeListeners, Listeners};
+use bridge_serve::{Bounds, Connection, FakeListeners, Listeners};
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
 use messages::stats::{Family, FamilyKind, Sample};
@@ -107,6 +107,34 @@ fn what_is_asked_over_http_is_asked_of_the_actors() {
         let (code, body) = near.get("/pods").await.unwrap();
         assert_eq!((code, body.matches("\"uid\"").count()), (200, 2), "{body}");
         assert_eq!((near.pods.count(), near.statuses.count(), near.events.count()), (1, 1, 0));
+    });
+}
+
+#[test]
+fn one_address_with_many_slow_answers_ends_none_to_another() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        // An answer with so many pods, of which nothing is taken yet.
+        let asked = async |address: &str, pods: usize| {
+            near.pods.answer(move |_| desired_pods(pods));
+            let peer = Some(SocketAddr::new(address.parse().unwrap(), 40_000));
+            let connection = Connection { peer, ..Connection::of_a_test(Bounds::PLAIN) };
+            let request = Request::get("/pods").extension(connection).body(Body::empty()).unwrap();
+            let routes = near.listeners.routes(READ_ONLY).unwrap();
+            routes.oneshot(request).await.unwrap().into_body()
+        };
+        let quiet = asked("10.0.0.1", 1).await;
+        let mut slow = Vec::new();
+        for pods in 2..30 {
+            slow.push(asked("10.0.0.2", pods).await);
+        }
+        let taken = to_bytes(quiet, usize::MAX).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&taken).matches("\"uid\"").count(), 1);
+        let newest = slow.pop().unwrap();
+        assert!(to_bytes(newest, usize::MAX).await.is_ok());
+        assert!(to_bytes(slow.remove(0), usize::MAX).await.is_err(), "it was given up");
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_io::clock::Clock;
-use bridge_kube::{ApiError, Follow, Followed, Object, PodObjects, Read, Select};
+use bridge_kube::{ApiError, Follow, Followed, PodObjects, Read, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -230,11 +230,6 @@ impl ObjectCache {
         if let Followed::Trouble(error) = &news {
             may_be_outdated(K::KIND, name, error);
         }
-        let news = match news {
-            Followed::All(all) => Followed::All(all.into_iter().map(without_managers).collect()),
-            Followed::Changed(object) => Followed::Changed(without_managers(object)),
-            other => other,
-        };
         let heard = K::object_store(self).heard(name, news, K::never_changes, K::says_the_same);
         for (name, watch) in heard.closed {
             ctx.cancel_effect(watch);
@@ -359,12 +354,6 @@ impl ObjectCache {
             !tokens.waiting.is_empty() || (held && pods.contains(&key.pod))
         });
     }
-}
-
-/// Which manager has set which field is nothing to pods, and may be longer than the rest.
-fn without_managers<K: Object>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
-    object
 }
 
 /// The namespace of an object, if its kind has namespaces.

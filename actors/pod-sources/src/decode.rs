@@ -12,6 +12,7 @@ mod tests;
 
 use bridge_text::Node;
 use k8s_openapi::api::core::v1::Pod;
+use pod_spec::nesting;
 
 pub use strict::FieldProblem;
 
@@ -111,7 +112,7 @@ fn decode(origin: &str, bytes: &[u8], lists: bool) -> Result<Decoded, DecodeErro
     let (pods, unknown) = if is_list {
         list(document).map_err(fields)?
     } else {
-        let (pod, unknown) = strict::from_node::<Pod>(&without_status(document)).map_err(fields)?;
+        let (pod, unknown) = one(document).map_err(fields)?;
         (vec![pod], unknown)
     };
     let ignored_fields = twice.into_iter().chain(unknown).collect();
@@ -189,6 +190,28 @@ fn without_status(mut document: Node) -> Node {
     document
 }
 
+/// A pod, and the fields that a Pod does not have.
+fn one(document: Node) -> Result<(Pod, Vec<FieldProblem>), Vec<FieldProblem>> {
+    let spec = document.get("spec");
+    let volumes = match spec.and_then(|spec| spec.get("volumes")) {
+        Some(Node::Sequence(volumes)) => volumes.len(),
+        _ => 0,
+    };
+    match nesting::excess(spec.map_or(0, nested), volumes) {
+        Some(problem) => Err(vec![FieldProblem { path: "spec".to_owned(), problem }]),
+        None => strict::from_node(&without_status(document)),
+    }
+}
+
+/// How many lists and mappings are nested in a value, itself among them.
+fn nested(value: &Node) -> usize {
+    match value {
+        Node::Sequence(items) => 1 + items.iter().map(nested).sum::<usize>(),
+        Node::Mapping(entries) => 1 + entries.iter().map(|(_, value)| nested(value)).sum::<usize>(),
+        Node::Null | Node::Bool(..) | Node::Number(_) | Node::String(_) => 0,
+    }
+}
+
 /// The pods of a PodList, whose items may leave out kind and apiVersion, and the fields that a Pod does not have.
 fn list(document: Node) -> Result<(Vec<Pod>, Vec<FieldProblem>), Vec<FieldProblem>> {
     let Node::Mapping(entries) = document else { return Ok(Default::default()) };
@@ -202,7 +225,7 @@ fn list(document: Node) -> Result<(Vec<Pod>, Vec<FieldProblem>), Vec<FieldProble
                         path: format!("items[{index}].{}", problem.path).trim_end_matches('.').to_owned(),
                         problem: problem.problem,
                     };
-                    match strict::from_node::<Pod>(&without_status(item)) {
+                    match one(item) {
                         Ok((pod, ignored)) => {
                             pods.push(pod);
                             unknown.extend(ignored.into_iter().map(below));

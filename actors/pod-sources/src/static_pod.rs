@@ -147,6 +147,7 @@ pub fn placed(mut pod: Pod, source: &Source, node: &str, seen: Timestamp) -> Pod
     annotations.insert(CONFIG_SOURCE.to_owned(), source.kind().to_owned());
     annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen.to_string());
     metadata.uid = Some(uid);
+    metadata.managed_fields = None;
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node.to_owned());
     if matches!(source, Source::File(_)) {

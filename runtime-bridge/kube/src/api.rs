@@ -23,7 +23,7 @@ use super::connect::{ConnectSettings, Redial, dial};
 use super::error::{ApiError, ConnectError, StatusBody, causes, retry_after};
 use super::limits::{Bucket, RateLimit, Share, TooLate, Traffic};
 use super::metrics::HostMetrics;
-use super::object::Object;
+use super::object::{self, Object};
 use super::request::escaped;
 pub use super::request::{Delete, Patch, Select};
 use bridge_io::Io;
@@ -136,8 +136,22 @@ pub(super) struct VersionBody {
 /// A decoded answer, of a type that only the caller knows.
 type Decoded = Box<dyn Any + Send>;
 
-fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> serde_json::Result<Decoded> {
-    serde_json::from_slice::<R>(bytes).map(|answer| Box::new(answer) as Decoded)
+/// Decodes an answer; the error says why it cannot be read.
+type Decode = fn(&[u8]) -> Result<Decoded, String>;
+
+fn decode<R: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> Result<Decoded, String> {
+    let answer = serde_json::from_slice::<R>(bytes).map_err(|error| error.to_string())?;
+    Ok(Box::new(answer))
+}
+
+/// The same for an object, which comes through the same door as one that is listed or watched.
+fn decode_object<K: Object>(bytes: &[u8]) -> Result<Decoded, String> {
+    Ok(Box::new(object::decode::<K>(bytes)?))
+}
+
+/// The same for an object that the call has written.
+fn decode_written<K: Object>(bytes: &[u8]) -> Result<Decoded, String> {
+    Ok(Box::new(object::decode_written::<K>(bytes)?))
 }
 
 impl ApiClient {
@@ -260,20 +274,22 @@ impl ApiClient {
 
     /// Reads an object.
     pub fn get<K: Object>(&self, namespace: Option<&str>, name: &str) -> Reply<K> {
-        self.json(http::Method::GET, path::<K>(namespace, Some(name), None), None, None)
+        let path = path::<K>(namespace, Some(name), None);
+        self.decoded(http::Method::GET, path, None, None, decode_object::<K>)
     }
 
     /// Creates an object.
     pub fn create<K: Object>(&self, object: &K) -> Reply<K> {
         let namespace = object.meta().namespace.clone();
-        self.send_object(http::Method::POST, path::<K>(namespace.as_deref(), None, None), object)
+        let path = path::<K>(namespace.as_deref(), None, None);
+        self.send_object(http::Method::POST, path, object, decode_written::<K>)
     }
 
     /// Replaces an object; its `resourceVersion`, if it has one, must be current.
     pub fn replace<K: Object>(&self, object: &K) -> Reply<K> {
         let meta = object.meta();
         let path = path::<K>(meta.namespace.as_deref(), Some(meta.name.as_deref().unwrap_or_default()), None);
-        self.send_object(http::Method::PUT, path, object)
+        self.send_object(http::Method::PUT, path, object, decode_written::<K>)
     }
 
     /// Changes an object.
@@ -308,7 +324,8 @@ impl ApiClient {
         subresource: &str,
         body: &S,
     ) -> Reply<S> {
-        self.send_object(http::Method::POST, path::<K>(namespace, Some(name), Some(subresource)), body)
+        let path = path::<K>(namespace, Some(name), Some(subresource));
+        self.send_object(http::Method::POST, path, body, decode::<S>)
     }
 
     /// Opens a watch: an answer with a body that continues.
@@ -341,9 +358,10 @@ impl ApiClient {
         method: http::Method,
         path: String,
         body: &T,
+        decode: Decode,
     ) -> Reply<R> {
         match serde_json::to_value(body) {
-            Ok(value) => self.json(method, path, Some("application/json"), Some(value)),
+            Ok(value) => self.decoded(method, path, Some("application/json"), Some(value), decode),
             Err(error) => {
                 let error =
                     ApiError::unanswered(format!("{method} {path}"), format!("cannot be written: {error}"));
@@ -352,12 +370,12 @@ impl ApiClient {
         }
     }
 
-    fn send_patch<R: DeserializeOwned + Send + 'static>(&self, path: String, patch: &Patch) -> Reply<R> {
+    fn send_patch<K: Object>(&self, path: String, patch: &Patch) -> Reply<K> {
         let (content, value) = match patch {
             Patch::Strategic(value) => ("application/strategic-merge-patch+json", value),
             Patch::Merge(value) => ("application/merge-patch+json", value),
         };
-        self.json(http::Method::PATCH, path, Some(content), Some(value.clone()))
+        self.decoded(http::Method::PATCH, path, Some(content), Some(value.clone()), decode_written::<K>)
     }
 
     pub(super) fn json<R: DeserializeOwned + Send + 'static>(
@@ -367,7 +385,19 @@ impl ApiClient {
         content: Option<&'static str>,
         body: Option<Value>,
     ) -> Reply<R> {
-        let answer = self.answer(method, path, content, body, decode::<R>);
+        self.decoded(method, path, content, body, decode::<R>)
+    }
+
+    /// Performs a call whose answer `decode` makes an `R`.
+    fn decoded<R: Send + 'static>(
+        &self,
+        method: http::Method,
+        path: String,
+        content: Option<&'static str>,
+        body: Option<Value>,
+        decode: Decode,
+    ) -> Reply<R> {
+        let answer = self.answer(method, path, content, body, decode);
         Box::pin(async move {
             let decoded = answer.await?.downcast::<R>();
             Ok(*decoded.expect("it was decoded as that"))
@@ -381,7 +411,7 @@ impl ApiClient {
         path: String,
         content: Option<&'static str>,
         body: Option<Value>,
-        decode: fn(&[u8]) -> serde_json::Result<Decoded>,
+        decode: Decode,
     ) -> Reply<Decoded> {
         let this = self.clone();
         self.on_io(async move {

@@ -1,10 +1,13 @@
 //! Objects of the API, and the readable parts of an object that cannot be decoded.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use pod_spec::nesting::{self, NESTED_MAX};
+use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 /// A type of API objects.
 pub trait Object:
@@ -78,17 +81,19 @@ struct NameBody {
     deletion: Deletion,
 }
 
-/// The most objects and lists that a spec nests. Three bytes of JSON become three kilobytes in a list of volumes: an object
-/// that the API server keeps could take gigabytes here, and again with each of its changes.
-const NESTED_MAX: usize = 65_536;
-/// In fewer bytes no object has that many: a volume, which counts as 13, has a name.
+/// In fewer bytes no object nests too much: a volume, which counts as 13, has a name.
 const COUNTED_FROM_BYTES: usize = NESTED_MAX;
-/// A volume counts so much more: in memory it has room for each of its kinds, and takes as much as a dozen others.
-const VOLUME: usize = 12;
 
-/// How many objects and lists are nested in a value of JSON.
+/// What is nested in a value of JSON.
 #[derive(Default)]
-struct Nested(usize);
+struct Nested {
+    /// How many objects and lists, with the value itself.
+    count: usize,
+    /// The length of the value, if it is a list.
+    items: usize,
+    /// The length of its list of volumes, if it is an object that has one.
+    volumes: usize,
+}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -96,17 +101,13 @@ struct Specified {
     spec: Nested,
 }
 
-/// How many volumes a spec has, in an object that has volumes there.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WithVolumes {
-    spec: Volumes,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Volumes {
-    volumes: Option<Vec<IgnoredAny>>,
+/// The key of an object.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Volumes,
+    #[serde(other)]
+    Other,
 }
 
 impl<'de> Deserialize<'de> for Nested {
@@ -125,61 +126,86 @@ impl<'de> Visitor<'de> for Counting {
     }
 
     fn visit_unit<E>(self) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Nested, E> {
-        Ok(Nested(0))
+        Ok(Nested::default())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Nested, A::Error> {
-        let mut count = 1;
-        while let Some(Nested(within)) = list.next_element()? {
-            count += within;
+        let mut nested = Nested { count: 1, ..Nested::default() };
+        while let Some(item) = list.next_element::<Nested>()? {
+            nested.count += item.count;
+            nested.items += 1;
         }
-        Ok(Nested(count))
+        Ok(nested)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Nested, A::Error> {
-        let mut count = 1;
-        while let Some((_, Nested(within))) = object.next_entry::<IgnoredAny, Nested>()? {
-            count += within;
+        let mut nested = Nested { count: 1, ..Nested::default() };
+        while let Some((key, value)) = object.next_entry::<Key, Nested>()? {
+            nested.count += value.count;
+            nested.volumes += match key {
+                Key::Volumes => value.items,
+                Key::Other => 0,
+            };
         }
-        Ok(Nested(count))
+        Ok(nested)
     }
 }
 
-fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
-    if bytes.len() > COUNTED_FROM_BYTES {
-        let Specified { spec: Nested(nested) } =
-            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        // Not every kind has a list by that name.
-        let volumes = serde_json::from_slice::<WithVolumes>(bytes).ok().and_then(|with| with.spec.volumes);
-        let count = nested + VOLUME * volumes.map_or(0, |volumes| volumes.len());
-        if count > NESTED_MAX {
-            return Err(format!(
-                "its spec nests {count} objects and lists, of which a volume counts as {}, and this kubelet takes \
-                 at most {NESTED_MAX}",
-                VOLUME + 1
-            ));
-        }
+/// What is wrong with a spec that nests more than any needs; `None` if nothing is.
+fn excess(bytes: &[u8]) -> Result<Option<String>, String> {
+    if bytes.len() <= COUNTED_FROM_BYTES {
+        return Ok(None);
     }
+    let Specified { spec } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    Ok(nesting::excess(spec.count, spec.volumes))
+}
+
+/// Decodes an object, without what is nothing to a kubelet.
+///
+/// # Errors
+/// The bytes are no such object, or its spec nests more than any needs.
+pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
+    match excess(bytes)? {
+        Some(excess) => Err(format!("its spec {excess}")),
+        None => build(bytes),
+    }
+}
+
+/// The same for an object that the server has just written: that is done, so a spec that nests more than any needs is no error, and is
+/// left out.
+pub(super) fn decode_written<K: Object>(bytes: &[u8]) -> Result<K, String> {
+    if excess(bytes)?.is_none() {
+        return build(bytes);
+    }
+    let parts: serde_json::Result<BTreeMap<String, &RawValue>> = serde_json::from_slice(bytes);
+    let without_spec = parts.and_then(|mut parts| {
+        parts.remove("spec");
+        serde_json::to_vec(&parts)
+    });
+    build(&without_spec.map_err(|error| error.to_string())?)
+}
+
+fn build<K: Object>(bytes: &[u8]) -> Result<K, String> {
     let mut object = serde_json::from_slice::<K>(bytes).map_err(|error| error.to_string())?;
     // Which manager has set which field is nothing to a kubelet, and takes many times its text: it goes here, and not where the
     // object is used.
@@ -238,6 +264,24 @@ mod tests {
         let others = |count: usize| json!({ "containers": [], "tolerations": vec![json!({}); count] });
         assert!(read(others(65_533)).is_ok());
         assert!(read(others(65_534)).is_err_and(|why| why.contains("nests 65537")));
+        let elsewhere = json!({ "containers": [], "other": { "volumes": vec![json!({}); 65_532] } });
+        assert!(read(elsewhere).is_ok(), "what has the name elsewhere is no volume");
+    }
+
+    #[test]
+    fn what_the_server_has_written_is_told_without_a_spec_that_nests_too_much() {
+        let written = |tolerations: usize| {
+            let spec = json!({ "containers": [], "tolerations": vec![json!({}); tolerations] });
+            let metadata = json!({ "name": "b", "managedFields": [{ "manager": "m" }] });
+            let object = json!({ "metadata": metadata, "spec": spec, "status": { "phase": "Failed" } });
+            decode_written::<Pod>(object.to_string().as_bytes()).expect("a pod")
+        };
+        for (tolerations, has_spec) in [(1, true), (60_000, true), (70_000, false)] {
+            let pod = written(tolerations);
+            assert_eq!(pod.spec.is_some(), has_spec, "{tolerations}");
+            assert_eq!(pod.status.and_then(|status| status.phase).as_deref(), Some("Failed"));
+            assert_eq!((pod.metadata.name.as_deref(), pod.metadata.managed_fields), (Some("b"), None));
+        }
     }
 
     #[test]

@@ -79,15 +79,19 @@ pub struct Connection {
     pub ended: CancellationToken,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 impl Connection {
-    /// The only connection of its listener.
-    pub(crate) fn of_a_test(bounds: Bounds) -> Self {
-        let permit = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().unwrap();
+    /// The only connection of its listener, from an unknown address.
+    ///
+    /// # Panics
+    /// Never: the place is free.
+    #[must_use]
+    pub fn of_a_test(bounds: Bounds) -> Self {
+        let permit = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned();
         Self {
             chain: Arc::from([]),
             peer: None,
-            place: Arc::new(Place::new(Arc::default(), permit)),
+            place: Arc::new(Place::new(Arc::default(), permit.expect("the place is free"))),
             patience: StallTimeout::new(bounds.write_deadline, bounds.stream_deadline),
             ended: CancellationToken::new(),
         }

@@ -28,6 +28,7 @@ use bridge_tls::serving::ServingTls;
 use futures::future::BoxFuture;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use bridge_net::peer::Peer;
 pub use connection::{Bounds, Connection, Place};
 #[cfg(feature = "fake")]
 pub use fake::{FakeListeners, FakeStreams};

@@ -56,6 +56,25 @@ fn ignores_unknown_fields_and_names_each_with_its_value() {
 }
 
 #[test]
+fn a_spec_that_nests_more_than_any_pod_needs_is_not_built() {
+    let text = |volumes: usize| {
+        let volumes: Vec<_> = (0..volumes).map(|number| format!(r#"{{"name":"{number}"}}"#)).collect();
+        let spec = format!(r#"{{"containers":[],"volumes":[{}]}}"#, volumes.join(","));
+        format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"web"}},"spec":{spec}}}"#)
+    };
+    // The spec itself, its two lists, and thirteen for each volume.
+    assert_eq!(
+        pod_of(&text(5_041)).spec.and_then(|spec| spec.volumes).map(|volumes| volumes.len()),
+        Some(5_041)
+    );
+    let why = "spec: nests 65549 objects and lists, of which a volume counts as 13, and this kubelet takes at most 65536";
+    assert_eq!(error_of(&text(5_042)), format!("web.yaml: {why}"));
+    let list = format!(r#"{{"apiVersion":"v1","kind":"PodList","items":[{}]}}"#, text(5_042));
+    let error = decode_pods("http://x", list.as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), format!("http://x: items[0].{why}"));
+}
+
+#[test]
 fn names_a_value_of_the_wrong_type() {
     for (spec, expected) in [
         (

@@ -65,6 +65,14 @@ fn a_url_gives_no_toleration_and_perhaps_many_pods() {
 }
 
 #[test]
+fn which_manager_has_set_which_field_is_forgotten() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "web", "managedFields": [{"manager": "m"}]}, "spec": plain()}))
+    .unwrap();
+    assert_eq!(placed(pod, &file(), "n", SEEN).metadata.managed_fields, None);
+}
+
+#[test]
 fn an_own_toleration_is_widened() {
     let spec = json!({"containers": [{"name": "web", "image": "nginx"}],
         "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}, {"key": "a", "operator": "Exists"}]});

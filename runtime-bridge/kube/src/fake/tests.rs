@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use super::*;
@@ -216,4 +217,29 @@ async fn a_csi_node_is_replaced_only_as_it_is_now() {
     let own = Delete { uid: first.metadata.uid, ..Delete::default() };
     nodes.delete("n", &own).await.unwrap();
     assert!(fake.get::<CSINode>(None, "n").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_tells_which_manager_has_set_which_field() {
+    let (fake, api) = fake();
+    let managed = |name: &str| {
+        let mut node = node(name);
+        node.metadata.managed_fields =
+            Some(vec![ManagedFieldsEntry { manager: Some("m".to_owned()), ..ManagedFieldsEntry::default() }]);
+        node
+    };
+    fake.put(&managed("n"));
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    let ready = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    let answers = [
+        api.get::<Node>(None, "n").await.unwrap(),
+        api.patch::<Node>(None, "n", &labelled).await.unwrap(),
+        api.patch_status::<Node>(None, "n", &ready).await.unwrap(),
+        api.create(&managed("other")).await.unwrap(),
+    ];
+    assert!(answers.iter().all(|node| node.metadata.managed_fields.is_none()));
+    for name in ["n", "other"] {
+        let there = fake.get::<Node>(None, name).unwrap();
+        assert!(there.metadata.managed_fields.is_some(), "{name}: the server has them");
+    }
 }

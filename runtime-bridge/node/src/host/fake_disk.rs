@@ -21,6 +21,8 @@ pub struct FakeDisk {
 #[derive(Debug, Default)]
 struct State {
     nodes: BTreeMap<PathBuf, Node>,
+    /// How many times a file was written.
+    writes: u64,
     /// How many times each path was removed.
     removals: BTreeMap<PathBuf, u64>,
     mounts: Vec<MountPoint>,
@@ -37,6 +39,8 @@ struct Node {
     mode: u32,
     content: Vec<u8>,
     target: PathBuf,
+    /// The number of the write that it is from.
+    changed: u64,
 }
 
 #[derive(Debug)]
@@ -163,6 +167,11 @@ impl FakeDisk {
             .get(&path)
             .filter(|node| node.kind == FileKind::File)
             .map(|node| node.content.clone())
+    }
+
+    /// The number of the last write of the file at `path`: the higher, the later.
+    pub(crate) fn changed(&self, path: impl AsRef<Path>) -> Option<u64> {
+        self.locked().nodes.get(path.as_ref()).map(|node| node.changed)
     }
 
     /// The target of a symbolic link.
@@ -301,7 +310,8 @@ impl FakeDisk {
             self.mkdir(parent, 0o755);
         }
         self.change(|state| {
-            state.nodes.insert(path.to_path_buf(), node);
+            state.writes += 1;
+            state.nodes.insert(path.to_path_buf(), Node { changed: state.writes, ..node });
         });
     }
 
@@ -318,6 +328,6 @@ impl FakeDisk {
 
 impl Node {
     fn new(kind: FileKind, mode: u32) -> Self {
-        Self { kind, mode, content: Vec::new(), target: PathBuf::new() }
+        Self { kind, mode, content: Vec::new(), target: PathBuf::new(), changed: 0 }
     }
 }

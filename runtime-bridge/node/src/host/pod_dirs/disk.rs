@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 
 use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::others::{self, Look};
+use super::termination::{self, TerminationLog};
 use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir};
 use crate::host::container_facts::is_selinux_on;
 use crate::host::{remove_tree, selinux};
@@ -112,6 +113,10 @@ impl PodDirs for DiskPodDirs {
         self.at(uid, file, |file| {
             if let Some(dir) = file.parent() {
                 make_dir(dir, 0o750)?;
+                // What stays is looked at again with the next instance.
+                if let Err(error) = remove_old_termination_logs(dir, &file) {
+                    tracing::warn!(%error, "Termination messages of earlier instances may stay");
+                }
             }
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o666);
@@ -356,6 +361,21 @@ fn make_shared(root: &Path) -> io::Result<()> {
     }
     rustix::mount::mount_change(root, MountPropagationFlags::SHARED | MountPropagationFlags::REC)?;
     Ok(())
+}
+
+fn remove_old_termination_logs(dir: &Path, newest: &Path) -> Result<(), PodDirsError> {
+    let mut all = Vec::new();
+    for name in entries(dir, fs::FileType::is_file)?.into_iter().filter(|name| termination::is_name(name)) {
+        let file = dir.join(&name);
+        if file == newest {
+            continue;
+        }
+        let meta = fs::symlink_metadata(&file).map_err(failed("look at", &file))?;
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        all.push(TerminationLog { changed, name, is_empty: meta.len() == 0 });
+    }
+    let remove = |name: String| remove_file("remove the termination log", &dir.join(name));
+    termination::superfluous(all).into_iter().try_for_each(remove)
 }
 
 /// The sorted names in a directory that are of the wanted kind; empty when the directory is missing. Names that are not

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use super::disk::pod_log_dir;
 use super::layout::{self, CONTAINERS, DATA_DIRS};
 use super::others::{self, Look};
+use super::termination::{self, TerminationLog};
 use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirsError, PodLogDir};
 use crate::host::FakeDisk;
 use crate::mounts::{FileKind, fake_remove_tree};
@@ -109,6 +110,9 @@ impl PodDirs for FakePodDirs {
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf> {
         let file = self.layout.termination_log(uid, container, suffix);
         self.at("create_termination_log", file, |disk, file| {
+            if let Some(dir) = file.parent() {
+                remove_old_termination_logs(disk, dir, file);
+            }
             if disk.kind(file).is_none() {
                 disk.write(file, Vec::new(), 0o666);
             }
@@ -282,6 +286,20 @@ impl PodDirs for FakePodDirs {
             }
             Ok(pruned.len())
         })
+    }
+}
+
+fn remove_old_termination_logs(disk: &FakeDisk, dir: &Path, newest: &Path) {
+    let log = |path: &PathBuf| {
+        let name = path.file_name()?.to_str().filter(|name| termination::is_name(name))?.to_owned();
+        let changed = (i64::try_from(disk.changed(path)?).unwrap_or(i64::MAX), 0);
+        let is_empty = disk.read(path)?.is_empty();
+        Some(TerminationLog { changed, name, is_empty })
+    };
+    let others = disk.paths_below(dir).into_iter().filter(|path| path != newest);
+    let all = others.filter_map(|path| log(&path)).collect();
+    for name in termination::superfluous(all) {
+        disk.remove(dir.join(name));
     }
 }
 

@@ -6,6 +6,7 @@ mod disk;
 mod fake;
 mod layout;
 mod others;
+mod termination;
 #[cfg(test)]
 mod tests;
 
@@ -150,7 +151,7 @@ pub trait PodDirs: PodDirReads {
     fn ensure_container_dir(&self, uid: &str, container: &str) -> Done<PathBuf>;
 
     /// Makes the file for a container's termination message, `<suffix>` in the container's directory, mode 0666, since
-    /// the container may run as any user; returns its path.
+    /// the container may run as any user; returns its path. Of the files of earlier instances the newest few stay.
     fn create_termination_log(&self, uid: &str, container: &str, suffix: &str) -> Done<PathBuf>;
 
     /// Makes the container's log directory below the pod's, both mode 0755. Gives the pod's one, which is what CRI

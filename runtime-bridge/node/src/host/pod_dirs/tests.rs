@@ -31,6 +31,7 @@ async fn contract(dirs: Arc<dyn PodDirs>, disk: &dyn Disk) {
     logs(&*dirs, disk, &layout).await;
     links(&*dirs, disk, &layout).await;
     termination_logs(&*dirs, disk, &layout).await;
+    old_termination_logs(&*dirs, disk, &layout).await;
     volumes_of_others(&*dirs, disk, &layout).await;
 
     for bad in ["", "..", "a/b"] {
@@ -168,6 +169,23 @@ async fn termination_logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) 
         let read = dirs.read_tail(&strange, 6).await;
         assert!(matches!(read, Err(PodDirsError::NotOurs { .. })), "{strange:?}: {read:?}");
     }
+    dirs.remove_pod_dir("u9").await.unwrap();
+}
+
+async fn old_termination_logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) {
+    let dir = layout.pods().join("u9/containers/c");
+    disk.write(&dir.join("other"), b"");
+    let name = |instance: u32| format!("{instance:08x}");
+    // The first instances say something, the others nothing.
+    for instance in 0..14 {
+        let file = dirs.create_termination_log("u9", "c", &name(instance)).await.unwrap();
+        if instance < 8 {
+            disk.write(&file, b"the reason");
+        }
+    }
+    let kept: Vec<u32> = (0..14).filter(|instance| disk.kind(&dir.join(name(*instance))).is_some()).collect();
+    assert_eq!(kept, [4, 5, 6, 7, 9, 10, 11, 12, 13]);
+    assert!(disk.kind(&dir.join("other")).is_some());
     dirs.remove_pod_dir("u9").await.unwrap();
 }
 
