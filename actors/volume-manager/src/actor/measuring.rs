@@ -48,7 +48,7 @@ impl VolumeManager {
                 continue;
             };
             let look = measure::volumes(
-                self.deps.backends.clone(),
+                self.backends_of(&uid),
                 uid.clone(),
                 mounted.volumes.clone(),
                 self.deps.metrics.clone(),
