@@ -34,6 +34,7 @@ use crate::backends::Backends;
 use crate::backoff::MountBackoff;
 use crate::devices::Device;
 use crate::execute::{self, MountOutcome};
+use crate::found;
 use crate::measurements::Measurements;
 use crate::metrics::{Timed, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
@@ -261,7 +262,7 @@ impl VolumeManager {
 
     fn begin(&mut self, uid: PodUid, kind: Kind, ctx: &mut Ctx<Self>) {
         ctx.set_timer(Timer::Slow(uid.clone()), SLOW);
-        let backends = self.deps.backends.clone();
+        let backends = self.backends_of(&uid);
         let pod = Some(uid.clone());
         match (kind, self.asked_for.get(&uid)) {
             (Kind::Mount, Some(desired)) => {
@@ -284,6 +285,12 @@ impl VolumeManager {
                 });
             }
         }
+    }
+
+    /// What work for the pod goes through.
+    fn backends_of(&self, uid: &PodUid) -> Backends {
+        let desired = self.asked_for.get(uid).or_else(|| self.desired.get(uid));
+        self.deps.backends.for_namespace(desired.map(|desired| &*desired.pod_ref.namespace))
     }
 
     /// The pod's operation is over: begins the next one, and returns the askers of the one that is over.
@@ -473,7 +480,7 @@ impl Subsystem for VolumeManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        let reconstruct = execute::reconstruct(self.deps.backends.clone());
+        let reconstruct = found::reconstruct(self.deps.backends.clone());
         ctx.effect("reconstruct volumes", None, reconstruct, |actor, found, _| match found {
             Ok(found) => {
                 actor

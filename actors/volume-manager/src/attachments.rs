@@ -36,6 +36,24 @@ struct Told {
     /// Of those in use, the ones that the Node has to report no longer. That they are attached is not believed: the
     /// controller may be about to detach them.
     leaving: BTreeSet<String>,
+    /// The names that NodeStatus was told, and that the Node has not had in use since: a write of them may be under way.
+    unseen: BTreeSet<String>,
+    /// Whether a Node has been heard of.
+    is_heard: bool,
+    /// What was told each time before a Node was heard of; of all else that it has in use the removal may be under way.
+    always: Option<OtherVolumesObserved>,
+}
+
+/// What both tell.
+fn common(one: &OtherVolumesObserved, other: &OtherVolumesObserved) -> OtherVolumesObserved {
+    let both = |one: &BTreeSet<String>, other: &BTreeSet<String>| -> Arc<BTreeSet<String>> {
+        Arc::new(one.intersection(other).cloned().collect())
+    };
+    OtherVolumesObserved {
+        names: both(&one.names, &other.names),
+        plugins: both(&one.plugins, &other.plugins),
+        own: both(&one.own, &other.own),
+    }
 }
 
 /// The attachable volumes that pods of this node want. Cheap to clone; clones are the same.
@@ -159,14 +177,23 @@ impl Attachments {
 
     /// The names that the Node has to report in use since pods want them, beside what was `found` in directories. A name that
     /// the Node has to report no longer leaves it altogether before it is told anew: what the Node says of the volume until
-    /// then is older than the wish.
+    /// then is older than the wish. And a name that was told is told until the Node has it: else it could come into the Node by
+    /// one write and leave it by the next while a pod that wants it again believes the Node as it was between them.
     pub(crate) fn to_tell(&self, found: &OtherVolumesObserved) -> BTreeSet<String> {
         let mut own = self.names();
         self.told.send_if_modified(|told| {
             let before = std::mem::take(&mut told.leaving);
             own.retain(|name| !before.contains(name) || found.has(name));
+            own.extend(std::mem::take(&mut told.unseen).into_iter().filter(|name| !found.has(name)));
             let leaves = |name: &&String| !own.contains(*name) && !found.has(name);
             told.leaving = told.in_use.iter().filter(leaves).cloned().collect();
+            // NodeStatus writes what was found if it is attached.
+            let written = own.iter().chain(told.attached.iter().filter(|name| found.has(name)));
+            told.unseen = written.filter(|name| !told.in_use.contains(*name)).cloned().collect();
+            if !told.is_heard {
+                let now = OtherVolumesObserved { own: Arc::new(own.clone()), ..found.clone() };
+                told.always = Some(told.always.take().map_or(now.clone(), |always| common(&always, &now)));
+            }
             told.leaving != before
         });
         own
@@ -189,8 +216,18 @@ impl Attachments {
         let attached = status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
         let attached: BTreeSet<String> = attached.map(|volume| volume.name.clone()).collect();
         self.told.send_if_modified(|before| {
-            let leaving = before.leaving.intersection(&in_use).cloned().collect();
-            let told = Told { in_use, attached, leaving };
+            let always = before.always.clone();
+            let leaving = match &always {
+                Some(always) if node.is_some() => {
+                    let may_leave = |name: &&String| !always.own.contains(*name) && !always.has(name);
+                    in_use.iter().filter(may_leave).cloned().collect()
+                }
+                _ => before.leaving.intersection(&in_use).cloned().collect(),
+            };
+            let unseen = before.unseen.difference(&in_use).cloned().collect();
+            let is_heard = before.is_heard || node.is_some();
+            let always = always.filter(|_| !is_heard);
+            let told = Told { in_use, attached, leaving, unseen, is_heard, always };
             let differs = *before != told;
             *before = told;
             differs
@@ -273,6 +310,18 @@ mod tests {
         Some(Arc::new(serde_json::from_value(node).expect("a Node")))
     }
 
+    /// A Node that has the volume attached, and perhaps in use.
+    fn learn(attachments: &Attachments, name: &str, is_in_use: bool) {
+        let names: Vec<&str> = is_in_use.then_some(name).into_iter().collect();
+        let attached = serde_json::json!([{"name": name, "devicePath": ""}]);
+        attachments.learn(node(serde_json::json!({"volumesInUse": names, "volumesAttached": attached})));
+    }
+
+    fn found(names: &[&str]) -> OtherVolumesObserved {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        OtherVolumesObserved { names: Arc::new(names), ..OtherVolumesObserved::default() }
+    }
+
     #[test]
     fn a_volume_is_wanted_while_a_pod_wants_it_and_each_change_is_told_once() {
         let attachments = Attachments::default();
@@ -322,15 +371,7 @@ mod tests {
     async fn a_name_leaves_the_node_before_it_is_told_anew_and_is_not_believed_until_then() {
         let attachments = Attachments::default();
         let (uid, name, within) = (PodUid::new("1"), "kubernetes.io/csi/d^1", Duration::from_secs(5));
-        let in_use = |is_in_use: bool| {
-            let names: Vec<&str> = is_in_use.then_some(name).into_iter().collect();
-            let attached = serde_json::json!([{"name": name, "devicePath": ""}]);
-            attachments.learn(node(serde_json::json!({"volumesInUse": names, "volumesAttached": attached})));
-        };
-        let found = |names: &[&str]| OtherVolumesObserved {
-            names: Arc::new(names.iter().map(|name| (*name).to_owned()).collect()),
-            ..OtherVolumesObserved::default()
-        };
+        let in_use = |is_in_use: bool| learn(&attachments, name, is_in_use);
         let tells = |names: &[&str]| attachments.to_tell(&found(names)).contains(name);
         in_use(true);
         assert!(!tells(&[name]), "it was found, and no pod wants it");
@@ -356,6 +397,59 @@ mod tests {
         attachments.want(&uid, name);
         assert!(tells(&[name]), "what is found again stays in use");
         assert_eq!(attachments.attached(&uid, name, within).await, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_comes_and_goes_while_the_node_is_written_is_told_until_the_node_has_it() {
+        let (uid, name, within) = (PodUid::new("1"), "kubernetes.io/csi/d^1", Duration::from_secs(5));
+        for is_found in [false, true] {
+            let attachments = Attachments::default();
+            let tells = |names: &[&str]| attachments.to_tell(&found(names)).contains(name);
+            learn(&attachments, name, false);
+            if is_found {
+                assert!(!tells(&[name]), "it is told as what was found");
+            } else {
+                attachments.want(&uid, name);
+                assert!(tells(&[]));
+                attachments.forget(&[uid.clone()].into());
+            }
+            // NodeStatus is writing the name: without it in the next message it would write the Node once more.
+            assert!(tells(&[]) && tells(&[]));
+            attachments.want(&uid, name);
+            assert!(tells(&[]));
+            attachments.attached(&uid, name, within).await.unwrap_err();
+            learn(&attachments, name, true);
+            assert_eq!(attachments.attached(&uid, name, within).await, Ok(()), "no write takes it away");
+            attachments.forget(&[uid.clone()].into());
+            assert!(!tells(&[]), "the Node has had it");
+            learn(&attachments, name, false);
+            assert!(!tells(&[]));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_node_has_that_was_told_of_nothing_is_believed_only_if_it_was_always_told() {
+        let (uid, name, within) = (PodUid::new("1"), "kubernetes.io/csi/d^1", Duration::from_secs(5));
+        let attachments = Attachments::default();
+        let tells = |names: &[&str]| attachments.to_tell(&found(names)).contains(name);
+        assert!(!tells(&[]));
+        attachments.want(&uid, name);
+        assert!(tells(&[]));
+        attachments.learn(None);
+        // As an earlier kubelet has left it; NodeStatus may be taking the name out after the first message.
+        learn(&attachments, name, true);
+        assert!(attachments.attached(&uid, name, within).await.is_err() && !tells(&[]));
+        learn(&attachments, name, false);
+        assert!(tells(&[]));
+        learn(&attachments, name, true);
+        assert_eq!(attachments.attached(&uid, name, within).await, Ok(()));
+
+        let attachments = Attachments::default();
+        attachments.to_tell(&found(&[name]));
+        attachments.want(&uid, name);
+        attachments.to_tell(&found(&[name]));
+        learn(&attachments, name, true);
+        assert_eq!(attachments.attached(&uid, name, within).await, Ok(()), "it never had to leave");
     }
 
     #[tokio::test(start_paused = true)]

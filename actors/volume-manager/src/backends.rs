@@ -75,7 +75,17 @@ impl fmt::Debug for Csi {
     }
 }
 
+/// The name by which work for pods and devices counts whose namespace is not known. No namespace has it.
+const OF_NO_NAMESPACE: &str = "(none)";
+
 impl Backends {
+    /// The same for work of one namespace's pods, which leaves the other namespaces their places for work at volumes; `None`: the
+    /// namespace is not known.
+    pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> Self {
+        let mounts = self.mounts.for_namespace(namespace.unwrap_or(OF_NO_NAMESPACE));
+        Self { mounts, ..self.clone() }
+    }
+
     pub(crate) fn node(&self) -> NodeFacts<'_> {
         NodeFacts {
             layout: self.pod_dirs.layout(),

@@ -1,26 +1,23 @@
 //! Carries out plans through the bridge, volume by volume: one that fails or hangs is its own trouble.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use bridge_node::host::OtherVolume;
 use bridge_node::mounts::MountPoint;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use messages::PodUid;
-use messages::volume_manager::{PrepareSubpaths, Subpath, VolumeError};
+use messages::volume_manager::VolumeError;
 use pod_rules::reasons::no_pod_directories;
-use supervision::blame;
 use tokio::time::Instant;
 
 use crate::backends::Backends;
 use crate::devices::Labelled;
-use crate::kinds::{self, Mounted, SetUp, VOLUME_WITHIN, VolumeKind, Wanted, few_at_once};
+use crate::kinds::{self, Mounted, SetUp, VolumeKind, Wanted, few_at_once};
 use crate::metrics::{Operation, Timed};
+use crate::resolve::Claims;
 use crate::selinux::{Asked, Judged, What, Wish};
 use crate::source::{self, Persistent, Source, Uses};
 use crate::steps::{SetUpError, VolumePlan, in_time};
@@ -195,6 +192,7 @@ struct OfPod<'a> {
     mounts: Mounted<'a>,
     memory_bytes_max: u64,
     room_for_files: AtomicUsize,
+    claims: Claims,
 }
 
 impl<'a> OfPod<'a> {
@@ -206,11 +204,12 @@ impl<'a> OfPod<'a> {
             mounts: Mounted::of(mounts),
             memory_bytes_max: memory::bytes_max(pod, backends.node().allocatable_memory_bytes),
             room_for_files: kinds::POD_BYTES_MAX.into(),
+            claims: Claims::default(),
         }
     }
 
     fn wanted<'w>(&'w self, name: &'w str, source: &'w Source, label: Option<&'w str>) -> Wanted<'w> {
-        let Self { backends, pod, uid, mounts, memory_bytes_max, room_for_files } = self;
+        let Self { backends, pod, uid, mounts, memory_bytes_max, room_for_files, .. } = self;
         let (node, memory_bytes_max) = (backends.node(), *memory_bytes_max);
         Wanted { name, source, pod, uid, node, mounts, memory_bytes_max, label, room_for_files }
     }
@@ -291,7 +290,7 @@ impl<'a> OfPod<'a> {
         outcome: &mut MountOutcome,
     ) -> Option<Prepared<'v>> {
         let name = &volume.name;
-        let source = match resolve::resolve(self.backends, self.pod, volume, uses).await {
+        let source = match resolve::resolve(self.backends, &self.claims, self.pod, volume, uses).await {
             Ok(source) => source,
             Err(error) => {
                 outcome.unprocessed.push(failed(name)(&error));
@@ -372,7 +371,7 @@ impl<'a> OfPod<'a> {
             }
             // Only few volumes behind claims change, and to find out about the others costs calls to the server.
             Some(claim) if !with_claims && !self.may_grow(volume, &claim.name).await => return None,
-            Some(_) => match resolve::resolve(self.backends, self.pod, volume, uses).await {
+            Some(_) => match resolve::resolve(self.backends, &self.claims, self.pod, volume, uses).await {
                 Ok(source) => source,
                 Err(error) => return Some(Err(SetUpError::Refused(error))),
             },
@@ -405,7 +404,7 @@ impl<'a> OfPod<'a> {
     async fn may_grow(&self, volume: &Volume, claim: &str) -> bool {
         let Some(objects) = &self.backends.volume_objects else { return false };
         let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
-        match objects.claim(namespace, claim).await {
+        match self.claims.claim(objects.as_ref(), namespace, claim).await {
             Ok(claim) => expand::is_hinted(self.backends, self.uid, &claim),
             Err(error) => {
                 tracing::debug!(%error, volume = volume.name, "It is not known whether a volume is to grow");
@@ -442,158 +441,4 @@ pub async fn refresh(backends: Backends, uid: PodUid, pod: Arc<Pod>, with_claims
         }
     }
     refreshed
-}
-
-/// Makes the parts of a container's volumes ready. Returns the path of each on the host, by the index of its
-/// mount.
-///
-/// # Errors
-/// [`VolumeError`] with upstream's text, which says nothing about the node's files; the log has the cause.
-pub async fn prepare_subpaths(
-    backends: Backends,
-    ask: PrepareSubpaths,
-) -> Result<BTreeMap<usize, String>, VolumeError> {
-    let mut ready = BTreeMap::new();
-    for subpath in &ask.subpaths {
-        let target = prepare_subpath(&backends, &ask, subpath).await?;
-        ready.insert(subpath.index, target);
-    }
-    Ok(ready)
-}
-
-async fn prepare_subpath(
-    backends: &Backends,
-    ask: &PrepareSubpaths,
-    subpath: &Subpath,
-) -> Result<String, VolumeError> {
-    let PrepareSubpaths { pod, container, .. } = ask;
-    let failed = |what: &str, error: &dyn std::fmt::Display| {
-        let volume = subpath.volume.clone();
-        tracing::warn!(%error, %pod, container, volume, "A part of a volume could not be had");
-        let message = format!("failed to {what} for volumeMount {volume:?} of container {container:?}");
-        VolumeError { volume, message }
-    };
-    let (uid, volume) = (pod.uid.as_str(), Path::new(&subpath.volume_path));
-    let layout = backends.pod_dirs.layout();
-    let target = layout.pod_subpath(uid, &subpath.volume, container, subpath.index);
-    let target = target.map_err(|error| failed("prepare subPath", &error))?;
-    let path = Path::new(&subpath.path);
-    let made: Result<_, SetUpError> =
-        in_time(VOLUME_WITHIN, async { Ok(backends.mounts.make_subpath(volume, path).await?) }).await;
-    made.map_err(|error| failed("create subPath directory", &error))?;
-    let bound: Result<_, SetUpError> =
-        in_time(VOLUME_WITHIN, async { Ok(backends.mounts.bind_subpath(volume, path, &target).await?) })
-            .await;
-    bound.map_err(|error| failed("prepare subPath", &error))?;
-    Ok(target.to_string_lossy().into_owned())
-}
-
-/// The volumes that a pod has.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Paths on the host, by volume.
-    pub host_paths: BTreeMap<String, String>,
-    /// The plugin of each volume.
-    pub plugins: Vec<String>,
-}
-
-impl Found {
-    /// Adds a volume, unless it is known already.
-    fn add(&mut self, name: String, plugin: String, path: &Path) {
-        if let Entry::Vacant(unknown) = self.host_paths.entry(name) {
-            unknown.insert(path.to_string_lossy().into_owned());
-            self.plugins.push(plugin);
-        }
-    }
-}
-
-/// The volumes that an earlier incarnation or kubelet has left, by pod.
-///
-/// # Errors
-/// [`VolumeError`] when the machine's mounts or the pods' directories cannot be read.
-pub async fn reconstruct(backends: Backends) -> Result<BTreeMap<PodUid, Found>, VolumeError> {
-    let pods = backends.pod_dirs.layout().pods();
-    let mounts = backends.mounts.list_below(&pods).await.map_err(|error| failed("")(&error))?;
-    let mut found = volumes_of(&pods, &mounts);
-    let volumes = backends.pod_dirs.other_volumes(None, &[]).await.map_err(|error| failed("")(&error))?;
-    let layout = backends.pod_dirs.layout();
-    for OtherVolume { pod, plugin, name, is_block, .. } in volumes {
-        let Some(uid) = pod else { continue };
-        // Block devices are links, and mounted elsewhere.
-        let path = if is_block {
-            layout.pod_device(&uid, &plugin, &name)
-        } else if kinds::of_plugin(&plugin).is_some_and(VolumeKind::may_lack_mounts) {
-            layout.pod_volume(&uid, &plugin, &name)
-        } else {
-            continue;
-        };
-        let Ok(path) = path else { continue };
-        found.entry(PodUid::new(&uid)).or_default().add(name, plugin, &path);
-    }
-    Ok(found)
-}
-
-fn volumes_of(pods: &Path, mounts: &[MountPoint]) -> BTreeMap<PodUid, Found> {
-    let mut found: BTreeMap<PodUid, Found> = BTreeMap::new();
-    for mount in mounts {
-        let uid = mount.path.strip_prefix(pods).ok().and_then(|below| below.iter().next());
-        let Some(uid) = uid.and_then(|uid| uid.to_str()) else { continue };
-        let _named = blame::name(&PodUid::new(uid));
-        let pod_dir = pods.join(uid);
-        let Some((plugin, name)) = plan::volume_at(&pod_dir, &mount.path) else { continue };
-        // A mount within a volume comes after the volume's own mount, which counts.
-        found.entry(PodUid::new(uid)).or_default().add(name, plugin, &mount.path);
-    }
-    found
-}
-
-/// The UIDs of all pods that have a directory.
-///
-/// # Errors
-/// [`VolumeError`] when the directories cannot be listed.
-pub async fn pods_on_disk(backends: &Backends) -> Result<BTreeSet<PodUid>, VolumeError> {
-    let uids = backends.pod_dirs.list_pod_uids().await.map_err(|error| failed("")(&error))?;
-    Ok(uids.iter().map(|uid| PodUid::new(uid)).collect())
-}
-
-/// All mounts of the machine.
-///
-/// # Errors
-/// [`VolumeError`] when the mounts cannot be read.
-pub async fn all_mounts(backends: &Backends) -> Result<Vec<MountPoint>, VolumeError> {
-    backends.mounts.list_below(Path::new("/")).await.map_err(|error| failed("")(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_mounted_tells_whose_volume_it_is() {
-        let mount = |path: &str| MountPoint {
-            fs_options: Vec::new(),
-            path: path.into(),
-            root: "/".into(),
-            fs_type: "tmpfs".to_owned(),
-            source: "tmpfs".to_owned(),
-            options: Vec::new(),
-            device: (0, 1),
-        };
-        let mounts = [
-            mount("/r/pods"),
-            mount("/r/pods/u/volumes/kubernetes.io~empty-dir/a"),
-            mount("/r/pods/u/volumes/kubernetes.io~empty-dir/a/within"),
-            mount("/r/pods/u/volumes/kubernetes.io~csi/pv/mount"),
-            mount("/r/pods/u/volume-subpaths/a/c/0"),
-            mount("/other"),
-        ];
-        let found = volumes_of(Path::new("/r/pods"), &mounts);
-        let path = "/r/pods/u/volumes/kubernetes.io~empty-dir/a".to_owned();
-        let csi = "/r/pods/u/volumes/kubernetes.io~csi/pv/mount".to_owned();
-        let expected = Found {
-            host_paths: BTreeMap::from([("a".to_owned(), path), ("pv".to_owned(), csi)]),
-            plugins: vec!["kubernetes.io/empty-dir".to_owned(), "kubernetes.io/csi".to_owned()],
-        };
-        assert_eq!(found, BTreeMap::from([(PodUid::new("u"), expected)]));
-    }
 }

@@ -23,6 +23,7 @@ mod drivers;
 mod execute;
 mod expand;
 mod expansion;
+mod found;
 mod fs_group;
 mod kinds;
 mod measure;
@@ -39,6 +40,7 @@ mod resolve;
 mod selinux;
 mod source;
 mod steps;
+mod subpaths;
 mod sweep;
 mod unmount;
 

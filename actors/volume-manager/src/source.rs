@@ -2,6 +2,7 @@
 //! the pod names is bound.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bridge_csi::rules::migrated;
 use k8s_openapi::api::core::v1::{
@@ -41,11 +42,11 @@ pub(crate) enum Source {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Persistent {
     /// The PersistentVolume.
-    pub volume: PersistentVolume,
+    pub volume: Arc<PersistentVolume>,
     /// Whether the pod asks for it read-only: `persistentVolumeClaim.readOnly`.
     pub read_only: bool,
     /// The claim; empty for a volume of the pod itself whose plugin a CSI driver has replaced.
-    pub claim: PersistentVolumeClaim,
+    pub claim: Arc<PersistentVolumeClaim>,
 }
 
 impl Persistent {
@@ -251,8 +252,8 @@ pub(crate) fn check_owner(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<()
 /// # Errors
 /// Upstream's text: the PersistentVolume is bound to another claim.
 pub(crate) fn behind(
-    claim: &PersistentVolumeClaim,
-    volume: PersistentVolume,
+    claim: &Arc<PersistentVolumeClaim>,
+    volume: Arc<PersistentVolume>,
     read_only: bool,
 ) -> Result<Source, String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
@@ -284,10 +285,10 @@ pub(crate) fn migrated(source: Source, namespace: &str) -> Result<Source, String
     let Some(volume) = made.transpose()? else { return Ok(source) };
     let (read_only, claim) = match source {
         // It has no capacity either, so that it never grows beyond what its claim tells.
-        Source::Inline(_) => (false, PersistentVolumeClaim::default()),
+        Source::Inline(_) => (false, Arc::default()),
         Source::Persistent(persistent) => (persistent.read_only, persistent.claim),
     };
-    Ok(Source::Persistent(Box::new(Persistent { volume, read_only, claim })))
+    Ok(Source::Persistent(Box::new(Persistent { volume: Arc::new(volume), read_only, claim })))
 }
 
 /// How containers of a pod use a volume.
@@ -366,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_another_claims_is_refused() {
-        let of = |spec| behind(&claim(serde_json::json!({})), volume(spec), true);
+        let of = |spec| behind(&Arc::new(claim(serde_json::json!({}))), Arc::new(volume(spec)), true);
         let found = of(serde_json::json!({"claimRef": {"uid": "claim"}, "hostPath": {"path": "/x"}}));
         let source = found.expect("it is bound to the claim");
         assert_eq!((source.spec_name(), source.field()), ("pv", "hostPath".to_owned()));
@@ -401,7 +402,7 @@ mod tests {
     #[test]
     fn a_device_is_no_file_system() {
         let persistent = |mode: Option<&str>| Persistent {
-            volume: volume(serde_json::json!({"volumeMode": mode})),
+            volume: Arc::new(volume(serde_json::json!({"volumeMode": mode}))),
             read_only: false,
             claim: Default::default(),
         };

@@ -11,7 +11,7 @@ use supervision::AskPort;
 
 use crate::actor::VolumeManager;
 use crate::backends::Backends;
-use crate::execute;
+use crate::found;
 
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -32,7 +32,7 @@ pub async fn look(
     runtime: AskPort<VolumeManager, GetHeldPods>,
     known: BTreeSet<PodUid>,
 ) -> Looked {
-    let on_disk = match execute::pods_on_disk(&backends).await {
+    let on_disk = match found::pods_on_disk(&backends).await {
         Ok(on_disk) => on_disk,
         Err(error) => {
             tracing::warn!(error = error.message, "cannot look for directories of pods that are gone");
@@ -45,7 +45,7 @@ pub async fn look(
     }
     let in_runtime = runtime.ask(GetHeldPods, RUNTIME_DEADLINE).await.ok();
     let in_runtime = in_runtime.map(|pods| pods.keys().cloned().collect());
-    match execute::all_mounts(&backends).await {
+    match found::all_mounts(&backends).await {
         Ok(mounts) => Looked { unknown, in_runtime, mounts },
         Err(error) => {
             tracing::warn!(

@@ -31,6 +31,8 @@ use volume_manager::{
 
 #[path = "alone/attached.rs"]
 mod attached;
+#[path = "alone/claims.rs"]
+mod claims;
 #[path = "alone/drivers.rs"]
 mod drivers;
 #[path = "alone/figures.rs"]

@@ -9,11 +9,11 @@ use bridge_pace::panics::{self, Carried};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 use super::keys::{Keys, Turn};
-use super::shares::SharedPlaces;
+use super::shares::{SharedPlace, SharedPlaces};
 
 /// The most threads that one lane holds. The I/O runtime has threads for all lanes at once.
 pub const LANE_THREADS_MAX: usize = 32;
@@ -25,7 +25,8 @@ const QUICK_MAX: usize = 8;
 /// Work that takes longer (a hanging mount) gives its quick place to other work, and keeps its thread.
 const SLOW: Duration = Duration::from_secs(1);
 /// The most pieces of long work of one lane, such as removals of whole trees. A pod decides how long they take, so they
-/// run at low priority and never on the blocking threads; pods take turns, and each has at most half of the places.
+/// run at low priority and never on the blocking threads; tenants, or else pods, take turns, and each has at most half of the
+/// places.
 const LONG_MAX: usize = 4;
 /// The most pieces of a lane's work that wait; more are refused.
 const WAITING_MAX: usize = 4096;
@@ -65,18 +66,22 @@ type Job = Box<dyn FnOnce() + Send>;
 /// the work, as happens to all futures of an actor's incarnation at its end. Work that has begun runs to its end even
 /// when the future is dropped, since half an unmount or half a checkpoint would be worse than an unneeded one. It keeps
 /// its key until then, so that the next incarnation's work for the same key waits for it.
+///
+/// A lane may be had for a tenant ([`Lane::of_tenant`]): of the lane's places a tenant has at most half, and of tenants that wait
+/// the one with the fewest goes first. Work of no tenant may have all places.
 #[derive(Clone)]
 pub struct Lane {
     io: Handle,
+    tenant: Arc<str>,
     places: Arc<Places>,
     keys: Keys,
 }
 
 struct Places {
     owner: &'static str,
-    waiting: Arc<Semaphore>,
-    threads: Arc<Semaphore>,
-    quick: Arc<Semaphore>,
+    waiting: SharedPlaces,
+    threads: SharedPlaces,
+    quick: SharedPlaces,
     long: SharedPlaces,
 }
 
@@ -98,7 +103,8 @@ impl fmt::Debug for Lane {
 impl Lane {
     /// An empty lane of `owner`.
     pub fn new(owner: &'static str, io: Handle) -> Self {
-        Self { io, places: Arc::new(Places::new(owner, LANE_THREADS_MAX)), keys: Keys::default() }
+        let places = Arc::new(Places::new(owner, LANE_THREADS_MAX));
+        Self { io, tenant: Arc::default(), places, keys: Keys::default() }
     }
 
     /// A lane of another owner with places of its own; work with the same key in both lanes runs one piece at a time.
@@ -116,7 +122,13 @@ impl Lane {
 
     fn with_threads(&self, owner: &'static str, threads: usize) -> Self {
         let places = Arc::new(Places::new(owner, threads));
-        Self { io: self.io.clone(), places, keys: self.keys.clone() }
+        Self { io: self.io.clone(), tenant: self.tenant.clone(), places, keys: self.keys.clone() }
+    }
+
+    /// The same lane for the work of one of several that share its places, such as a namespace; an empty name is no tenant.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        Self { tenant: Arc::from(tenant), ..self.clone() }
     }
 
     /// The handle of the I/O runtime.
@@ -247,11 +259,13 @@ impl Lane {
         key: Option<String>,
         threads: Threads,
         job: Job,
-    ) -> Result<Option<OwnedSemaphorePermit>, NotRun> {
-        let places = &self.places;
-        let waiting = places.waiting.clone().try_acquire_owned();
-        let waiting = waiting.map_err(|_| NotRun::Busy { owner: places.owner })?;
-        let pod = key.as_deref().map(pod_of).unwrap_or_default().to_owned();
+    ) -> Result<Option<SharedPlace>, NotRun> {
+        let (places, tenant) = (&self.places, &*self.tenant);
+        let waiting = places.waiting.try_place(tenant).ok_or(NotRun::Busy { owner: places.owner })?;
+        let of_long = match (tenant, key.as_deref()) {
+            ("", Some(key)) => pod_of(key).to_owned(),
+            _ => tenant.to_owned(),
+        };
         let turn = async {
             match key {
                 Some(key) => Some(self.keys.turn(key).await),
@@ -262,7 +276,7 @@ impl Lane {
             Threads::Blocking => {
                 let begins = async {
                     let turn = turn.await;
-                    Ok((turn, place(&places.threads).await?, place(&places.quick).await?))
+                    Ok((turn, place(&places.threads, tenant).await?, place(&places.quick, tenant).await?))
                 };
                 let begins = tokio::time::timeout(BEGIN_WITHIN, begins).await;
                 let (turn, thread, quick) = begins.map_err(|_| NotRun::Late { owner: places.owner })??;
@@ -275,7 +289,7 @@ impl Lane {
             }
             Threads::LowPriority(name) => {
                 let turn = turn.await;
-                let place = places.long.place(&pod).await.ok_or(NotRun::RuntimeGone)?;
+                let place = place(&places.long, &of_long).await?;
                 let job: Job = Box::new(move || {
                     job();
                     drop((turn, place));
@@ -296,19 +310,18 @@ fn pod_of(key: &str) -> &str {
 
 impl Places {
     fn new(owner: &'static str, threads: usize) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
         Self {
             owner,
-            waiting: places(WAITING_MAX),
-            threads: places(threads),
-            quick: places(QUICK_MAX),
+            waiting: SharedPlaces::new(WAITING_MAX),
+            threads: SharedPlaces::new(threads),
+            quick: SharedPlaces::new(QUICK_MAX),
             long: SharedPlaces::new(LONG_MAX),
         }
     }
 }
 
-async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, NotRun> {
-    places.clone().acquire_owned().await.map_err(|_| NotRun::RuntimeGone)
+async fn place(places: &SharedPlaces, tenant: &str) -> Result<SharedPlace, NotRun> {
+    places.place(tenant).await.ok_or(NotRun::RuntimeGone)
 }
 
 /// Starts `work` on a thread of its own at the lowest priority, for long work that is not urgent. The caller bounds how
@@ -365,213 +378,4 @@ pub async fn joined<T, E: From<NotRun>>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    /// Far longer than any work takes that does not hang.
-    const SOON: Duration = Duration::from_secs(60);
-
-    fn lane() -> Lane {
-        Lane::new("test", Handle::current())
-    }
-
-    /// Work that sends its number when it begins, and hangs until the gate is dropped.
-    struct Gate {
-        begun: mpsc::Sender<usize>,
-        begins: mpsc::Receiver<usize>,
-        gates: Vec<mpsc::Sender<()>>,
-    }
-
-    impl Gate {
-        fn new() -> Self {
-            let (begun, begins) = mpsc::channel();
-            Self { begun, begins, gates: Vec::new() }
-        }
-
-        fn work(&mut self, number: usize) -> impl FnOnce() -> Result<usize, NotRun> + Send + use<> {
-            let (gate, opened) = mpsc::channel::<()>();
-            self.gates.push(gate);
-            let begun = self.begun.clone();
-            move || {
-                let _ = begun.send(number);
-                let _ = opened.recv();
-                Ok(number)
-            }
-        }
-
-        /// Waits until `count` pieces of work have begun since the last call.
-        async fn begun(&self, count: usize) -> Vec<usize> {
-            let mut begun = Vec::new();
-            while begun.len() < count {
-                match self.begins.try_recv() {
-                    Ok(number) => begun.push(number),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                }
-            }
-            begun
-        }
-    }
-
-    #[tokio::test]
-    async fn slow_removals_hold_nothing_else_up_and_all_end() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let removals: Vec<_> =
-            (0..100).map(|number| tokio::spawn(lane.remove(number.to_string(), gate.work(number)))).collect();
-        gate.begun(4).await;
-        let name = lane.run(|| Ok::<_, NotRun>(std::thread::current().name().map(str::to_owned)));
-        let name = tokio::time::timeout(SOON, name).await.unwrap().unwrap();
-        assert_ne!(name.as_deref(), Some("remove-tree"));
-        assert!(gate.begins.try_recv().is_err(), "a place is kept to the end");
-        drop(gate);
-        let ended = futures::future::join_all(removals).await;
-        let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
-        assert_eq!(ended, (0..100).map(Ok).collect::<Vec<_>>());
-    }
-
-    #[tokio::test]
-    async fn removals_of_one_pods_trees_leave_places_to_other_pods() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let tree = |number: usize| format!("/var/lib/kubelet/pods/crowd/volumes/kind/{number}");
-        let crowd: Vec<_> =
-            (0..50).map(|number| tokio::spawn(lane.remove(tree(number), gate.work(number)))).collect();
-        gate.begun(2).await;
-        let other = lane.remove("/var/lib/kubelet/pods/quiet/volumes/kind/v", || Ok::<_, NotRun>(1));
-        assert_eq!(tokio::time::timeout(SOON, other).await, Ok(Ok(1)));
-        assert!(gate.begins.try_recv().is_err(), "a pod has half of the places");
-        drop(gate);
-        for one in crowd {
-            one.await.unwrap().unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn hung_calls_of_one_owner_never_stop_another() {
-        let (hung, other, mut gate) = (lane(), lane(), Gate::new());
-        let calls: Vec<_> = (0..1000).map(|number| tokio::spawn(hung.run(gate.work(number)))).collect();
-        gate.begun(LANE_THREADS_MAX).await;
-        let done = tokio::time::timeout(SOON, other.run(|| Ok::<_, NotRun>(1))).await;
-        assert_eq!(done, Ok(Ok(1)));
-        let beside = tokio::time::timeout(SOON, hung.beside("other").run(|| Ok::<_, NotRun>(1))).await;
-        assert_eq!(beside, Ok(Ok(1)));
-        assert!(gate.begins.try_recv().is_err(), "no lane has more threads than are its own");
-        drop(gate);
-        for call in calls {
-            call.await.unwrap().unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn what_was_queued_for_a_dead_asker_never_begins_and_what_had_begun_keeps_its_key() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let begun = tokio::spawn(lane.run_alone("pod", gate.work(1)));
-        gate.begun(1).await;
-        let mut queued = lane.run_alone("pod", gate.work(2));
-        assert!(futures::poll!(&mut queued).is_pending());
-        // The incarnation that asked for both pieces of work ends.
-        begun.abort();
-        drop(queued);
-        let mut next = lane.beside("next").run_alone("pod", gate.work(3));
-        assert!(futures::poll!(&mut next).is_pending(), "it waits for what has begun");
-        let elsewhere = lane.run_alone("another pod", || Ok::<_, NotRun>(4));
-        assert_eq!(tokio::time::timeout(SOON, elsewhere).await, Ok(Ok(4)));
-        assert!(gate.begins.try_recv().is_err());
-        gate.gates.clear();
-        assert_eq!(tokio::time::timeout(SOON, next).await, Ok(Ok(3)));
-        assert_eq!(gate.begins.try_recv(), Ok(3), "the second one has not run");
-        // The thread gives its key back after it has sent its outcome.
-        let all_given_back = async {
-            while !lane.keys.are_free() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(SOON, all_given_back).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_full_lane_refuses_and_says_whose_it_is() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let _holds = tokio::spawn(lane.run_alone("pod", gate.work(0)));
-        gate.begun(1).await;
-        let mut waiting: Vec<_> =
-            (0..WAITING_MAX).map(|_| lane.run_alone("pod", || Ok::<_, NotRun>(()))).collect();
-        for one in &mut waiting {
-            assert!(futures::poll!(one).is_pending());
-        }
-        let refused = lane.run(|| Ok::<_, NotRun>(())).await;
-        assert_eq!(refused, Err(NotRun::Busy { owner: "test" }));
-        drop(waiting);
-        assert_eq!(lane.run(|| Ok::<_, NotRun>(())).await, Ok(()), "those that gave up have made room");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_cannot_begin_for_work_that_hangs_is_told_so_and_never_begins() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let hung: Vec<_> =
-            (0..LANE_THREADS_MAX).map(|number| tokio::spawn(lane.run(gate.work(number)))).collect();
-        // The paused clock stands while a thread blocks: it is moved on so that those that hang count as slow.
-        let mut begun = 0;
-        while begun < LANE_THREADS_MAX {
-            begun += gate.begins.try_iter().count();
-            tokio::time::advance(Duration::from_millis(10)).await;
-        }
-        let mut waiting = lane.run(gate.work(LANE_THREADS_MAX));
-        assert!(futures::poll!(&mut waiting).is_pending());
-        tokio::time::advance(BEGIN_WITHIN).await;
-        assert_eq!(futures::poll!(&mut waiting), std::task::Poll::Ready(Err(NotRun::Late { owner: "test" })));
-        drop(waiting);
-        gate.gates.clear();
-        for one in hung {
-            one.await.unwrap().unwrap();
-        }
-        assert_eq!(lane.run(|| Ok::<_, NotRun>(())).await, Ok(()));
-        assert!(gate.begins.try_recv().is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn work_waits_no_longer_for_its_key_than_for_a_thread() {
-        let (lane, mut gate) = (lane(), Gate::new());
-        let hung = tokio::spawn(lane.run_alone("path", gate.work(0)));
-        while gate.begins.try_recv().is_err() {
-            tokio::task::yield_now().await;
-        }
-        let mut waiting = lane.run_alone("path", || Ok::<_, NotRun>(()));
-        assert!(futures::poll!(&mut waiting).is_pending());
-        tokio::time::advance(BEGIN_WITHIN).await;
-        assert_eq!(waiting.await, Err(NotRun::Late { owner: "test" }));
-        gate.gates.clear();
-        hung.await.unwrap().unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_panic_takes_its_place_along() {
-        let hook = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            panics::note(info.location().map(ToString::to_string).unwrap_or_default());
-            hook(info);
-        }));
-        let of_job = lane().run(broken);
-        let running = Handle::current().spawn(panics::caught(async { broken() }));
-        let of_steps = lane().run_steps(async { broken() });
-        for work in [of_job, joined(running).boxed(), of_steps] {
-            let panicked = format!("{:?}", panics::caught(work).await.unwrap_err());
-            assert!(panicked.contains(&format!("offload.rs:{BROKEN}:")), "{panicked}, not {BROKEN}");
-        }
-    }
-
-    const BROKEN: u32 = line!() + 3;
-
-    fn broken() -> Result<(), NotRun> {
-        panic!("in the work");
-    }
-
-    #[tokio::test]
-    async fn a_panic_goes_on_in_whoever_waits_and_gives_the_key_back() {
-        let lane = lane();
-        let panics = tokio::spawn(lane.run_alone("pod", || -> Result<(), NotRun> { panic!("in the work") }));
-        assert!(panics.await.unwrap_err().is_panic());
-        let next = lane.run_alone("pod", || Ok::<_, NotRun>(()));
-        assert_eq!(tokio::time::timeout(SOON, next).await, Ok(Ok(())));
-    }
-}
+mod tests;

@@ -74,6 +74,27 @@ impl SharedPlaces {
         place.await.ok()
     }
 
+    /// A place, if one is free for the tenant and none waits.
+    pub fn try_place(&self, tenant: &str) -> Option<SharedPlace> {
+        let tenant: Arc<str> = Arc::from(tenant);
+        let mut state = self.locked();
+        let is_free =
+            state.free > 0 && state.waiting.is_empty() && self.rank(&state.held, &tenant) < self.of_one;
+        if !is_free {
+            return None;
+        }
+        *state.held.entry(tenant.clone()).or_insert(0) += 1;
+        state.free -= 1;
+        drop(state);
+        Some(SharedPlace { places: self.clone(), tenant })
+    }
+
+    /// How many places the tenant has; work without a tenant never has its share.
+    fn rank(&self, held: &BTreeMap<Arc<str>, usize>, tenant: &Arc<str>) -> usize {
+        let of = held.get(tenant).copied().unwrap_or(0);
+        if tenant.is_empty() { of.min(self.of_one - 1) } else { of }
+    }
+
     fn locked(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,11 +105,7 @@ impl SharedPlaces {
         let mut state = self.locked();
         while state.free > 0 {
             let State { held, waiting, .. } = &mut *state;
-            let of = |tenant: &Arc<str>| held.get(tenant).copied().unwrap_or(0);
-            let rank = |tenant: &Arc<str>| match tenant.is_empty() {
-                true => of(tenant).min(self.of_one - 1),
-                false => of(tenant),
-            };
+            let rank = |tenant: &Arc<str>| self.rank(held, tenant);
             let Some((tenant, waiter)) = waiting.pop_fewest(self.of_one, rank) else { break };
             *state.held.entry(tenant.clone()).or_insert(0) += 1;
             state.free -= 1;
@@ -127,6 +144,18 @@ mod tests {
         drop(crowd);
         let state = places.locked();
         assert_eq!((state.free, state.waiting.len(), state.held.len()), (4, 0, 0));
+    }
+
+    #[test]
+    fn what_does_not_wait_has_no_more_than_its_share() {
+        let places = SharedPlaces::new(4);
+        let held = [places.try_place("crowd"), places.try_place("crowd")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(places.try_place("crowd").is_none());
+        let (other, of_none) = (places.try_place("other"), places.try_place(""));
+        assert!(other.is_some() && of_none.is_some() && places.try_place("").is_none());
+        drop((held, other, of_none));
+        assert_eq!((places.locked().free, places.locked().held.len()), (4, 0));
     }
 
     #[tokio::test]

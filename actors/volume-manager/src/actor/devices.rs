@@ -43,7 +43,7 @@ impl VolumeManager {
     pub(super) fn begin_release(&mut self, device: Device, ctx: &mut Ctx<Self>) {
         let Some(release) = self.releases.get_mut(&device) else { return };
         release.under_way = true;
-        let work = unmount::release(self.deps.backends.clone(), device.clone());
+        let work = unmount::release(self.deps.backends.for_namespace(None), device.clone());
         ctx.effect(Effect::lasting("release a device"), None, work, move |actor, done, ctx| match done {
             Ok(()) => {
                 actor.releases.remove(&device);

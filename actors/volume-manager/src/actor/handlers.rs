@@ -15,7 +15,7 @@ use supervision::{Ctx, Effect, ReplyLater, Subsystem, reply_later};
 
 use super::{MountAnswer, MountAsker, Timer, UnmountAnswer, VolumeManager};
 use crate::operations::Kind;
-use crate::{execute, plan};
+use crate::{plan, subpaths};
 
 /// The first look for directories of pods that are gone comes so soon after every source has been heard.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
@@ -123,7 +123,7 @@ impl actix::Handler<PrepareSubpaths> for VolumeManager {
         let (later, reply) = reply_later();
         let uid = ask.pod.uid.clone();
         if self.asked_for.contains_key(&uid) {
-            let prepare = execute::prepare_subpaths(self.deps.backends.clone(), ask);
+            let prepare = subpaths::prepare_subpaths(self.backends_of(&uid), ask);
             ctx.effect(Effect::lasting("prepare subpaths"), Some(uid), prepare, |_, answer, _| {
                 reply.send(answer)
             });

@@ -1,6 +1,6 @@
 //! Measuring the volumes of pods for the actors that show the figures (row 10.27).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl VolumeManager {
                 continue;
             };
             let look = measure::volumes(
-                self.deps.backends.clone(),
+                self.backends_of(&uid),
                 uid.clone(),
                 mounted.volumes.clone(),
                 self.deps.metrics.clone(),
@@ -83,8 +83,9 @@ impl actix::Handler<GetVolumeStats> for VolumeManager {
 
     fn handle(&mut self, _: GetVolumeStats, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let pods: BTreeSet<PodUid> =
-            self.mounted.keys().filter(|uid| self.desired.get(uid).is_some()).cloned().collect();
+        let known = self.mounted.keys().filter_map(|uid| self.desired.get(uid));
+        let pods: BTreeMap<PodUid, Arc<str>> =
+            known.map(|desired| (desired.pod_ref.uid.clone(), desired.pod_ref.namespace.clone())).collect();
         match self.measurements.ask(&pods, self.origin.elapsed(), reply) {
             Some(reply) => self.give_stats(vec![reply]),
             None => ctx.set_timer(Timer::Stats, PATIENCE),

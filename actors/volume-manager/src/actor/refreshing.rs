@@ -49,7 +49,7 @@ impl VolumeManager {
     pub(super) fn begin_refresh(&mut self, uid: PodUid, ctx: &mut Ctx<Self>) {
         let Some(desired) = self.desired.get(&uid).cloned() else { return drop(self.ended(&uid, ctx)) };
         let with_claims = self.with_claims(&uid, &desired.pod);
-        let backends = self.deps.backends.clone();
+        let backends = self.backends_of(&uid);
         let refresh = execute::refresh(backends, uid.clone(), desired.pod.clone(), with_claims);
         let refreshing = Effect::lasting("refresh volumes");
         ctx.effect(refreshing, Some(uid.clone()), refresh, move |actor, refreshed, ctx| {

@@ -39,7 +39,7 @@ pub(crate) fn inline(volume: &serde_json::Value) -> Source {
 /// The source of a PersistentVolume `pv` with this spec.
 pub(crate) fn persistent(spec: serde_json::Value, read_only: bool) -> Source {
     let volume = serde_json::json!({"metadata": {"name": "pv"}, "spec": spec});
-    let volume = serde_json::from_value(volume).expect("a PersistentVolume");
+    let volume = Arc::new(serde_json::from_value(volume).expect("a PersistentVolume"));
     Source::Persistent(Box::new(Persistent { volume, read_only, claim: Default::default() }))
 }
 

@@ -120,6 +120,24 @@ fn a_volume_whose_unmount_was_lost_in_a_crash_is_in_use_until_its_pod_is_gone_an
 }
 
 #[test]
+fn a_volume_that_is_given_up_before_the_node_has_it_is_told_until_it_has() {
+    alone(async |stage| {
+        let world = World::new(stage).await;
+        let mut mounting = Box::pin(mount_of(&world));
+        assert!(futures::poll!(&mut mounting).is_pending());
+        stage.until("the volume to be told in use", || world.own() == [NAME]).await;
+        let (given_up, undone) = futures::join!(mounting, world.unmount());
+        given_up.unwrap().unwrap_err();
+        undone.unwrap();
+        stage.pass(60 * SECOND).await;
+        assert_eq!(world.own(), [NAME], "NodeStatus may be writing it");
+        world.node(&[NAME]);
+        stage.until("the volume to be in use no longer", || world.own().is_empty()).await;
+        assert_eq!(world.staged(), 0);
+    });
+}
+
+#[test]
 fn a_volume_that_is_wanted_anew_waits_for_a_node_that_was_written_since() {
     alone(async |stage| {
         let world = World::new(stage).await;

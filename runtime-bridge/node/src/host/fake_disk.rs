@@ -85,6 +85,11 @@ impl FakeDisk {
         self.locked().hangs = Some(operation.to_owned());
     }
 
+    /// Makes all calls on exactly this path hang from now on.
+    pub fn hang_at(&self, path: impl Into<PathBuf>) {
+        self.locked().hung.insert(path.into());
+    }
+
     /// The paths with a hanging call.
     pub fn hung(&self) -> Vec<PathBuf> {
         self.locked().hung.iter().cloned().collect()

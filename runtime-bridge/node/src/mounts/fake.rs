@@ -41,6 +41,10 @@ impl FakeMounts {
 }
 
 impl Mounts for FakeMounts {
+    fn for_namespace(&self, _: &str) -> Arc<dyn Mounts> {
+        Arc::new(self.clone())
+    }
+
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>> {
         self.run("list_below", path, |disk, path| {
             Ok(disk.mounts().into_iter().filter(|mount| mount.path.starts_with(path)).collect())

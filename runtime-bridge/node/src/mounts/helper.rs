@@ -149,6 +149,11 @@ impl Unmounting {
         }
     }
 
+    /// The same for the work of one namespace.
+    pub(super) fn of_tenant(&self, namespace: &str) -> Self {
+        Self { plain: self.plain.of_tenant(namespace), by_force: self.by_force.of_tenant(namespace) }
+    }
+
     /// Unmounts what is mounted at `target`. A file system of a server that does not answer is told after a minute not to wait
     /// for it, which ends the unmount.
     pub(super) fn unmount(&self, target: &Path) -> Done<()> {
@@ -265,6 +270,37 @@ mod tests {
         let place = dir.path().to_path_buf();
         assert_eq!(lane.run(move || mounted_at(&place)).await, Ok(None));
         assert_eq!(unmounting.by_force.run(|| Ok::<_, MountError>(1)).await, Ok(1));
+        drop(go);
+        for unmount in hung {
+            unmount.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn unmounts_of_one_namespace_that_hang_hold_up_no_other_namespace() {
+        let dir = tempfile::tempdir().unwrap();
+        let unmounting = Unmounting::new(&lane());
+        let crowd = unmounting.of_tenant("crowd");
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let gone = Arc::new(Mutex::new(gone));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let hang = |number: usize| {
+            let (gone, begun) = (gone.clone(), begun.clone());
+            let work = move |_: &Path| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let _ = gone.lock().unwrap().recv();
+                Ok(())
+            };
+            tokio::spawn(crowd.unmount_by(&dir.path().join(number.to_string()), work))
+        };
+        let half = bridge_io::LANE_THREADS_MAX / 2;
+        let hung: Vec<_> = (0..2 * half).map(hang).collect();
+        while begun.load(Ordering::Relaxed) < half {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let other = unmounting.of_tenant("other").unmount(&dir.path().join("quiet"));
+        assert_eq!(tokio::time::timeout(Duration::from_secs(60), other).await, Ok(Ok(())));
+        assert_eq!(begun.load(Ordering::Relaxed), half, "the rest has no place");
         drop(go);
         for unmount in hung {
             unmount.await.unwrap().unwrap();

@@ -39,6 +39,15 @@ impl Looks {
         }
     }
 
+    /// The same for the work of one namespace.
+    pub(super) fn of_tenant(&self, namespace: &str) -> Self {
+        Self {
+            lane: self.lane.of_tenant(namespace),
+            large: self.large.of_tenant(namespace),
+            under_way: self.under_way.clone(),
+        }
+    }
+
     pub(super) fn measure(&self, path: &Path, how: Measure) -> Done<VolumeFigures> {
         match (self.under_way.begin(path.to_path_buf()), how) {
             (Some(look), Measure::Tree) => self.tree(look),

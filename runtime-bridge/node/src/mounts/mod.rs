@@ -199,6 +199,10 @@ type Done<T> = BoxFuture<'static, Result<T, MountError>>;
 /// its future is dropped. Operations on one path run one after another, so that a pod's volume has one user at a time
 /// over all incarnations of VolumeManager. All are idempotent. Paths are absolute, without `.` and `..`.
 pub trait Mounts: Send + Sync + std::fmt::Debug {
+    /// The same mounts for work of the pods of one namespace: it has at most half of the places for work that may hang, so that
+    /// its volumes that do not answer hold up no other namespace's. Operations on one path still run one after another.
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn Mounts>;
+
     /// The mounts at or below `path`, in the order in which they were made; unmount them in reverse.
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>>;
 

@@ -106,6 +106,16 @@ pub(super) fn run_in<T: Send + 'static>(
 }
 
 impl Mounts for SystemMounts {
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn Mounts> {
+        Arc::new(Self {
+            lane: self.lane.of_tenant(namespace),
+            touching: self.touching.of_tenant(namespace),
+            unmounting: self.unmounting.of_tenant(namespace),
+            looks: self.looks.of_tenant(namespace),
+            ..self.clone()
+        })
+    }
+
     fn list_below(&self, path: &Path) -> Done<Vec<MountPoint>> {
         self.run(path, list_below)
     }

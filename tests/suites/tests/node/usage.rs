@@ -1,5 +1,6 @@
 //! What the node tells about usage: `/stats/summary`, `/metrics/resource` and `/metrics/cadvisor` of a whole node.
 
+use std::path::Path;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,7 +11,7 @@ use messages::stats_provider::GetSummary;
 use messages::supervision::Fault;
 use serde_json::Value;
 use supervision::{EventKind, Policy, State};
-use testkit::node::{FakeNode, World, is_ready};
+use testkit::node::{FakeNode, IMAGE, World, is_ready};
 use testkit::{Sandbox, sandbox};
 
 use crate::life::world;
@@ -41,11 +42,15 @@ async fn with_pods(sandbox: &Sandbox, world: &World, names: &[&str]) -> FakeNode
         world.manifest(&format!("{name}.yaml"), &web(name));
     }
     let node = FakeNode::start(sandbox, world, &listening());
+    until_ready(&node, names).await;
+    node
+}
+
+async fn until_ready(node: &FakeNode, names: &[&str]) {
     node.until("the pods to be Ready", |pods| {
         names.iter().all(|name| pods.get(*name).is_some_and(|status| is_ready(status)))
     })
     .await;
-    node
 }
 
 fn main_of(world: &World) -> String {
@@ -64,6 +69,59 @@ fn nothing_is_read_while_nobody_asks() {
         get(&world, "/metrics/resource").await;
         sandbox.pass(Duration::from_secs(3600)).await;
         assert_eq!(world.usage.passes(), [Parts::default()]);
+        node.stop().await;
+    });
+}
+
+/// A pod with a volume of its own.
+fn with_volume(namespace: &str, name: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: {namespace}}}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: main
+    image: {IMAGE}
+    imagePullPolicy: IfNotPresent
+    volumeMounts: [{{name: data, mountPath: /data}}]
+  volumes: [{{name: data, emptyDir: {{}}}}]
+"
+    )
+}
+
+#[test]
+fn volumes_of_one_namespace_that_hang_keep_back_no_other_namespaces_figures() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(309);
+        world.manifest("quiet.yaml", &with_volume("quiet", "quiet"));
+        let node = FakeNode::start(sandbox, &world, &listening());
+        until_ready(&node, &["quiet"]).await;
+        let pods = || world.disk.children("/var/lib/kubelet/pods");
+        let volume = |pod: &Path| pod.join("volumes/kubernetes.io~empty-dir/data");
+        let quiet = pods().pop().expect("it has a directory");
+        let crowd: Vec<String> = (0..12).map(|number| format!("crowd-{number}")).collect();
+        let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
+        for name in &crowd {
+            world.manifest(&format!("{name}.yaml"), &with_volume("crowd", name));
+        }
+        until_ready(&node, &crowd).await;
+        world.disk.write(volume(&quiet).join("file"), vec![1; 5000], 0o644);
+        for pod in pods().iter().filter(|pod| **pod != quiet) {
+            world.disk.hang_at(volume(pod));
+        }
+        summary(&world).await;
+        sandbox.pass(Duration::from_secs(15)).await;
+        let found = summary(&world).await;
+        let of = |namespace: &str| -> Vec<Value> {
+            let pods = found["pods"].as_array().expect("a list").iter();
+            let pods = pods.filter(|pod| pod["podRef"]["namespace"] == namespace);
+            pods.map(|pod| pod["volume"][0]["usedBytes"].clone()).collect()
+        };
+        assert_eq!(of("quiet"), [Value::from(5000)], "{found}");
+        assert_eq!(of("crowd"), vec![Value::Null; 12], "{found}");
+        world.disk.go_on();
         node.stop().await;
     });
 }
