@@ -288,3 +288,18 @@ fn a_list_that_no_answer_holds_deletes_nothing_and_is_told() {
         assert_eq!(removals(stage).len(), 2, "it goes on by itself");
     });
 }
+
+#[test]
+fn changed_thresholds_hold_from_the_next_look_on() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.stats.set_disk(15 * GIB);
+        let actor = collector(stage, &near, CollectionPolicy::default());
+        add_all(stage, &["first", "second"]);
+        stage.pass(3 * PERIOD).await;
+        assert!(removals(stage).is_empty(), "the disk is not full by the thresholds of the start");
+        actor.address().tell(configured(5)).unwrap();
+        stage.pass(2 * PERIOD).await;
+        assert_eq!(removals(stage).len(), 2);
+    });
+}
