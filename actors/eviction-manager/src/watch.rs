@@ -44,8 +44,9 @@ impl Watch {
     /// Forgets the thresholds with other amounts than these; a condition that was seen ends in its time.
     pub(crate) fn keep(&mut self, thresholds: &[Threshold]) {
         // Those of containers' writable layers are copies of another signal's.
-        let stays =
-            |known: &Threshold| thresholds.iter().any(|one| Threshold { signal: known.signal, ..*one } == *known);
+        let stays = |known: &Threshold| {
+            thresholds.iter().any(|one| Threshold { signal: known.signal, ..*one } == *known)
+        };
         self.passed.retain(|(threshold, _)| stays(threshold));
         self.unresolved.retain(stays);
     }

@@ -156,7 +156,8 @@ fn a_new_incarnation_withdraws_no_pressure_that_was_told() {
 /// Hard thresholds of memory, as ConfigManager tells them.
 fn configured(memory: &[&str]) -> EvictionConfigured {
     let hard = memory.iter().map(|text| ("memory.available".to_owned(), (*text).to_owned()));
-    let settings = EvictionSettings { hard: hard.collect(), transition: 60 * SECOND, ..EvictionSettings::default() };
+    let settings =
+        EvictionSettings { hard: hard.collect(), transition: 60 * SECOND, ..EvictionSettings::default() };
     EvictionConfigured(Arc::new(settings))
 }
 

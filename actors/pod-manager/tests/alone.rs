@@ -13,8 +13,8 @@ use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeObserved, NodeResourcesConfigured, Pressure, PressureObserved, Source,
-    SourcePod, WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeObserved, NodeResourcesConfigured, Pressure, PressureObserved,
+    Source, SourcePod, WorkerState,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
@@ -253,7 +253,8 @@ fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none()
         tell_pods(&actor, 3);
         stage.until("the third pod to be judged", || told(&near.pool) == Some((3, true))).await;
         let set = heard(&near.pool);
-        let refused = |number| set.get(&uid(number)).and_then(|pod| pod.rejected.clone()).map(|why| why.reason);
+        let refused =
+            |number| set.get(&uid(number)).and_then(|pod| pod.rejected.clone()).map(|why| why.reason);
         assert_eq!([0, 1, 2].map(refused), [None, None, Some("OutOfpods".to_owned())]);
         assert_eq!((near.evict.count(), near.configuration.count()), (0, 0));
         stage.crash::<PodManager>().await;
