@@ -17,6 +17,7 @@ pub mod identity;
 pub mod load;
 pub mod pod_cidr;
 pub mod process_metrics;
+pub mod reload;
 mod serving;
 pub mod settings;
 pub mod start;

@@ -57,7 +57,8 @@ pub fn in_force(started: &KubeletConfiguration, newest: &KubeletConfiguration) -
 
 /// Whether the field at a path takes effect while the kubelet runs.
 pub fn is_live(path: &str) -> bool {
-    LIVE.iter().any(|live| path.strip_prefix(live).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    LIVE.iter()
+        .any(|live| path.strip_prefix(live).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
 #[cfg(test)]
@@ -190,13 +191,15 @@ mod tests {
     fn every_field_takes_effect_at_once_or_waits_for_a_restart() {
         let tops = KubeletConfiguration::rows().map(|row| row.name).filter(|name| *name != "logging");
         let logging = LoggingConfiguration::ROWS.iter().map(|row| format!("logging.{}", row.name));
-        let understudy = UnderstudyConfiguration::ROWS.iter().map(|row| format!("UnderstudyConfiguration.{}", row.name));
+        let understudy =
+            UnderstudyConfiguration::ROWS.iter().map(|row| format!("UnderstudyConfiguration.{}", row.name));
         let all: BTreeSet<String> = tops.map(str::to_owned).chain(logging).chain(understudy).collect();
-        let decided = LIVE.iter().chain(RESTART).map(|name| (*name).to_owned());
-        assert_eq!(all, decided.collect(), "left: the fields; right: LIVE and RESTART");
+        let decided: BTreeSet<String> = LIVE.iter().chain(RESTART).map(|name| (*name).to_owned()).collect();
+        assert_eq!(all, decided, "left: the fields; right: LIVE and RESTART");
         let both: Vec<_> = LIVE.iter().filter(|name| RESTART.contains(name)).collect();
         assert!(both.is_empty(), "in both lists: {both:?}");
-        let wrong: Vec<_> = all.iter().filter(|name| is_live(name) != LIVE.contains(&name.as_str())).collect();
+        let wrong: Vec<_> =
+            all.iter().filter(|name| is_live(name) != LIVE.contains(&name.as_str())).collect();
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 
@@ -215,6 +218,8 @@ mod tests {
         assert_eq!(config.eviction, newest.eviction);
         newest.pods.max_pods = 500;
         assert_eq!(in_force(&started, &newest).pods.max_pods, 110, "there is room for no more");
-        assert!(is_live("evictionHard.memory.available") && !is_live("evictionHardly") && !is_live("logging"));
+        assert!(
+            is_live("evictionHard.memory.available") && !is_live("evictionHardly") && !is_live("logging")
+        );
     }
 }
