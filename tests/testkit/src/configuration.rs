@@ -9,8 +9,7 @@ use messages::facts::NodeResourcesConfigured;
 use messages::image_manager::ImagesConfigured;
 use messages::log_manager::{LogRotation, LogRotationConfigured};
 use messages::node_status::NodeStatusConfigured;
-
-use crate::node::node_resources;
+use pod_spec::resources::NodeResources;
 
 /// The configuration that is in force, and the one that is read next.
 pub struct FakeConfiguration {
@@ -18,16 +17,14 @@ pub struct FakeConfiguration {
     next: Mutex<Configuration>,
 }
 
-impl Default for FakeConfiguration {
-    /// What is read first says the same as what is in force, in another generation.
-    fn default() -> Self {
-        let start = start();
+impl FakeConfiguration {
+    /// That of a node with these resources. What is read first says the same as what is in force, in another generation.
+    pub fn new(resources: Arc<NodeResources>) -> Self {
+        let start = start(resources);
         let next = Configuration { generation: 2, ..start.clone() };
         Self { in_force: Mutex::new(Arc::new(start)), next: Mutex::new(next) }
     }
-}
 
-impl FakeConfiguration {
     /// Changes what is read from now on, in a generation of its own.
     pub fn change(&self, change: impl FnOnce(&mut Configuration)) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,8 +45,8 @@ impl ConfigurationSource for FakeConfiguration {
     }
 }
 
-/// What [`settings`](crate::node::settings) say.
-fn start() -> Configuration {
+/// What the settings of a sandboxed node say.
+fn start(resources: Arc<NodeResources>) -> Configuration {
     let text = |(signal, value): (&str, &str)| (signal.to_owned(), value.to_owned());
     Configuration {
         generation: 1,
@@ -70,7 +67,7 @@ fn start() -> Configuration {
             min_age: Duration::from_secs(120),
             max_age: None,
         },
-        resources: NodeResourcesConfigured(node_resources()),
+        resources: NodeResourcesConfigured(resources),
         node_status: NodeStatusConfigured {
             update: Duration::from_secs(10),
             report: Duration::from_secs(300),

@@ -114,7 +114,7 @@ impl World {
             resolv_conf: None,
             listeners: FakeListeners::default(),
             certificates: Vec::new(),
-            configuration: Arc::default(),
+            configuration: Arc::new(FakeConfiguration::new(node_resources())),
             api: None,
         }
     }
