@@ -504,7 +504,7 @@ impl actix::Handler<ImagesConfigured> for ImageManager {
             self.throttle = Throttle::new(settings.throttle, self.now());
         }
         self.pulls.set_limits(settings.limits);
-        // A collection under way ends by what it has begun with or by these; the next one goes by these.
+        // Each next step of a collection under way goes by these.
         self.deps.settings = settings;
         self.begin(ctx);
     }

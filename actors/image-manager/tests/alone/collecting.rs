@@ -293,6 +293,7 @@ fn a_list_that_no_answer_holds_deletes_nothing_and_is_told() {
 fn changed_thresholds_hold_from_the_next_look_on() {
     alone(async |stage| {
         let near = Neighbours::new();
+        stage.fakes.run(&pod(0)).await;
         near.stats.set_disk(15 * GIB);
         let actor = collector(stage, &near, CollectionPolicy::default());
         add_all(stage, &["first", "second"]);
