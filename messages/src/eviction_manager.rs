@@ -1,6 +1,8 @@
 //! The messages that EvictionManager receives, and words that it shares.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::facts::{DesiredPodsChanged, WorkerReported};
 use crate::{Key, delivery, receives};
@@ -18,4 +20,28 @@ pub struct ResendPressure {
 }
 delivery!(ResendPressure => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
 
-receives!("EvictionManager": DesiredPodsChanged, WorkerReported, ResendPressure);
+/// When pods are evicted: thresholds by their signals, as the configuration has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvictionSettings {
+    /// `evictionHard`
+    pub hard: BTreeMap<String, String>,
+    /// `evictionSoft`
+    pub soft: BTreeMap<String, String>,
+    /// `evictionSoftGracePeriod`
+    pub soft_grace: BTreeMap<String, Duration>,
+    /// `evictionMinimumReclaim`
+    pub min_reclaim: BTreeMap<String, String>,
+    /// `enforceNodeAllocatable` has `pods`.
+    pub pods_enforced: bool,
+    /// `evictionPressureTransitionPeriod`
+    pub transition: Duration,
+    /// `evictionMaxPodGracePeriod`, in seconds.
+    pub soft_grace_seconds_max: i64,
+}
+
+/// When pods are evicted from now on. Writer: ConfigManager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionConfigured(pub Arc<EvictionSettings>);
+delivery!(EvictionConfigured => (): Command, LatestPerKey);
+
+receives!("EvictionManager": DesiredPodsChanged, WorkerReported, ResendPressure, EvictionConfigured);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
+use pod_spec::resources::NodeResources;
 use serde::Serialize;
 
 use crate::delivery;
@@ -147,6 +148,12 @@ pub struct Pressure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PressureObserved(pub Pressure);
 delivery!(PressureObserved => (): Command, LatestPerKey);
+
+/// What the node has and what pods may have of it from now on, by `maxPods`, `podsPerCore` and `evictionHard`. Writer:
+/// ConfigManager.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeResourcesConfigured(pub Arc<NodeResources>);
+delivery!(NodeResourcesConfigured => (): Command, LatestPerKey);
 
 /// The node's addresses as its status lists them: sent when they are first known, and again when they change. Writer:
 /// NodeStatus.

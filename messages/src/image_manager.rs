@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -68,4 +69,24 @@ pub struct ImageError {
 pub struct DeleteUnusedImages;
 delivery!(DeleteUnusedImages => usize: Command, Wait);
 
-receives!("ImageManager": EnsureImage, DeleteUnusedImages);
+/// How images are pulled and deleted from now on. Writer: ConfigManager.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ImagesConfigured {
+    /// `registryPullQPS`: pulls per second in the long run; 0 is no limit.
+    pub pulls_per_second: f64,
+    /// `registryBurst`: pulls that may begin at once after a quiet time.
+    pub burst: u32,
+    /// `serializeImagePulls` and `maxParallelImagePulls`: pulls that run at once.
+    pub parallel: usize,
+    /// `imageGCHighThresholdPercent`
+    pub high_percent: u64,
+    /// `imageGCLowThresholdPercent`
+    pub low_percent: u64,
+    /// `imageMinimumGCAge`
+    pub min_age: Duration,
+    /// `imageMaximumGCAge`; none for no such limit.
+    pub max_age: Option<Duration>,
+}
+delivery!(ImagesConfigured => (): Command, LatestPerKey);
+
+receives!("ImageManager": EnsureImage, DeleteUnusedImages, ImagesConfigured);

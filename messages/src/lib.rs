@@ -8,6 +8,7 @@
 //! [`CATALOGUE`] lists the messages of every receiver; tests generate their fault matrices from it.
 
 pub mod certificate_manager;
+pub mod config_manager;
 pub mod delivery;
 pub mod event_recorder;
 pub mod eviction_manager;
@@ -57,4 +58,5 @@ pub const CATALOGUE: &[(&str, &[&str])] = &[
     (node_status::lease::RECEIVER, node_status::lease::RECEIVES),
     (stats_provider::RECEIVER, stats_provider::RECEIVES),
     (certificate_manager::RECEIVER, certificate_manager::RECEIVES),
+    (config_manager::RECEIVER, config_manager::RECEIVES),
 ];

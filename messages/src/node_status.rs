@@ -1,11 +1,13 @@
 //! The messages that NodeStatus and Lease receive.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::facts::{
-    CsiDriversObserved, NodeObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved,
+    CsiDriversObserved, NodeObserved, NodeResourcesConfigured, OtherVolumesObserved, PressureObserved,
+    RuntimeObserved,
 };
 use crate::{Key, delivery, receives};
 
@@ -49,9 +51,19 @@ pub struct PostNotReady {
 }
 delivery!(PostNotReady => bool: Command, Wait);
 
+/// How often the Node's status is computed and posted from now on. Writer: ConfigManager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStatusConfigured {
+    /// `nodeStatusUpdateFrequency`: time between two computations.
+    pub update: Duration,
+    /// `nodeStatusReportFrequency`: longest time between two postings of an unchanged status.
+    pub report: Duration,
+}
+delivery!(NodeStatusConfigured => (): Command, LatestPerKey);
+
 receives!(
     "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,
-    SubsystemReported, PostNotReady
+    SubsystemReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured
 );
 
 /// The messages that Lease receives.

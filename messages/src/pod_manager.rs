@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPods, NodeObserved, Pressure, PressureObserved, RuntimeObserved, Source, SourcePod, WorkerReported,
+    DesiredPods, NodeObserved, NodeResourcesConfigured, Pressure, PressureObserved, RuntimeObserved, Source,
+    SourcePod, WorkerReported,
 };
 use crate::pod_set::PodSetUpdate;
 use crate::{Key, PodUid, delivery, receives};
@@ -51,4 +52,4 @@ pub struct GetStaticOf {
 delivery!(GetStaticOf => Option<PodUid>: Query, Reject);
 
 receives!("PodManager": PodsChanged, ApiPodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved,
-    PressureObserved, GetPods, GetPressure, GetStaticOf);
+    PressureObserved, NodeResourcesConfigured, GetPods, GetPressure, GetStaticOf);

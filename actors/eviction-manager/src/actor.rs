@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use actix::{Actor, Handler};
 use bridge_node::stats::RuntimePlaces;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, EventType, RecordAnnotatedEvent, RecordEvent};
-use messages::eviction_manager::{self, ResendPressure};
+use messages::eviction_manager::{self, EvictionConfigured, EvictionSettings, ResendPressure};
 use messages::facts::{
     DesiredPod, DesiredPodsChanged, Pressure, PressureObserved, Rejection, WorkerReport, WorkerReported,
     WorkerState,
@@ -30,7 +31,7 @@ use crate::metrics::EvictionMetrics;
 use crate::observation::{Observations, met, observations};
 use crate::rank::{Candidate, rank};
 use crate::rounds::Lane;
-use crate::threshold::{self, Threshold};
+use crate::threshold::{self, Threshold, ThresholdError, Thresholds};
 use crate::watch::Watch;
 
 /// Period of measurements (row 19.2).
@@ -60,6 +61,23 @@ pub struct EvictionConfig {
     pub local_storage: bool,
 }
 
+impl EvictionConfig {
+    /// These settings, read; `local_storage` is none of them.
+    ///
+    /// # Errors
+    /// The first threshold that is not valid.
+    pub fn of(settings: &EvictionSettings, local_storage: bool) -> Result<Self, ThresholdError> {
+        let EvictionSettings { hard, soft, soft_grace, min_reclaim, .. } = settings;
+        let pods_enforced = settings.pods_enforced;
+        Ok(Self {
+            thresholds: Thresholds { hard, soft, soft_grace, min_reclaim, pods_enforced }.parse()?,
+            transition: settings.transition,
+            soft_grace_seconds_max: settings.soft_grace_seconds_max,
+            local_storage,
+        })
+    }
+}
+
 /// EvictionManager's configuration, effects, addresses and ports.
 #[derive(Clone)]
 pub struct EvictionManagerDeps {
@@ -77,6 +95,8 @@ pub struct EvictionManagerDeps {
     pub manager: Address<ResendDesired>,
     /// PodWorkerPool, asked for the workers' reports after a restart.
     pub pool: Address<ResendReports>,
+    /// ConfigManager, asked after a restart for settings that have changed.
+    pub configuration: Address<ResendConfiguration>,
     /// EventRecorder.
     pub events: Address<RecordEvent>,
     /// EventRecorder, for events with annotations.
@@ -128,6 +148,8 @@ pub struct EvictionManager {
     pub(crate) desired: PodSet<Arc<DesiredPod>>,
     pub(crate) reports: Followed<Arc<WorkerReport>>,
     watch: Watch,
+    /// Whether the node is measured: it is not while there has been no threshold.
+    measures: bool,
     /// Not known before the first measurement.
     pressure: Level<PressureObserved, Timer>,
     pub(crate) places: Option<RuntimePlaces>,
@@ -152,6 +174,7 @@ impl EvictionManager {
             desired: PodSet::default(),
             reports: Followed::default(),
             watch: Watch::default(),
+            measures: false,
             pressure,
             places: None,
             leaving: None,
@@ -408,9 +431,13 @@ impl Subsystem for EvictionManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+        }
         if self.deps.config.thresholds.is_empty() {
             return self.pressure.set(PressureObserved::default(), ctx);
         }
+        self.measures = true;
         self.ask(ctx);
     }
 
@@ -475,5 +502,27 @@ impl Handler<ResendPressure> for EvictionManager {
     type Result = ();
     fn handle(&mut self, ask: ResendPressure, ctx: &mut Ctx<Self>) {
         self.pressure.asked(ask.receiver, ctx);
+    }
+}
+
+impl Handler<EvictionConfigured> for EvictionManager {
+    type Result = ();
+    fn handle(&mut self, EvictionConfigured(settings): EvictionConfigured, ctx: &mut Ctx<Self>) {
+        let config = match EvictionConfig::of(&settings, self.deps.config.local_storage) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(%error, "Eviction manager: changed thresholds cannot be used; those before stay");
+                return;
+            }
+        };
+        if *self.deps.config == config {
+            return;
+        }
+        // The next measurement is judged by them.
+        self.watch.keep(&config.thresholds);
+        self.deps.config = Arc::new(config);
+        if !self.deps.config.thresholds.is_empty() && !std::mem::replace(&mut self.measures, true) {
+            self.ask(ctx);
+        }
     }
 }

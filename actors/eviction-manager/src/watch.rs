@@ -41,6 +41,16 @@ impl Watch {
         self.conditions.extend(held.into_iter().filter(|(_, holds)| *holds).map(|(one, _)| (one, now)));
     }
 
+    /// Forgets the thresholds with other amounts than these; a condition that was seen ends in its time.
+    pub(crate) fn keep(&mut self, thresholds: &[Threshold]) {
+        // Those of containers' writable layers are copies of another signal's.
+        let stays = |known: &Threshold| {
+            thresholds.iter().any(|one| Threshold { signal: known.signal, ..*one } == *known)
+        };
+        self.passed.retain(|(threshold, _)| stays(threshold));
+        self.unresolved.retain(stays);
+    }
+
     /// Judges a measurement. A condition ends when it has not been seen for `transition`.
     pub(crate) fn judge(
         &mut self,

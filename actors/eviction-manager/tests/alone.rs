@@ -9,8 +9,9 @@ use bridge_node::stats::{FakeStats, PodUsage};
 use eviction_manager::{
     Backends, EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics, Thresholds,
 };
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{RecordAnnotatedEvent, RecordEvent};
-use messages::eviction_manager::ResendPressure;
+use messages::eviction_manager::{EvictionConfigured, EvictionSettings, ResendPressure};
 use messages::facts::{DesiredPod, Pressure, PressureObserved, WorkerState};
 use messages::garbage_collector::RemoveDeadContainers;
 use messages::image_manager::DeleteUnusedImages;
@@ -24,6 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 
 struct Neighbours {
+    configuration: Neighbour<ResendConfiguration>,
     stats: FakeStats,
     manager_pressure: Neighbour<GetPressure>,
     manager: Neighbour<ResendDesired>,
@@ -47,6 +49,7 @@ impl Neighbours {
             pool: Neighbour::new("PodWorkerPool"),
             garbage: Neighbour::answering("GarbageCollector", |_| ()),
             images: Neighbour::answering("ImageManager", |_| 0),
+            configuration: Neighbour::new("ConfigManager"),
             events: Neighbour::new("EventRecorder"),
             annotated: Neighbour::new("EventRecorder"),
         }
@@ -86,6 +89,7 @@ impl Neighbours {
             evict: self.pool.address(),
             manager: self.manager.address(),
             pool: self.reports.address(),
+            configuration: self.configuration.address(),
             events: self.events.address(),
             annotated: self.annotated.address(),
             metrics: EvictionMetrics::new().unwrap(),
@@ -146,6 +150,50 @@ fn a_new_incarnation_withdraws_no_pressure_that_was_told() {
         assert_eq!(near.pressure(), Some(LOW), "though memory is free: it holds for the time of transition");
         stage.pass(20 * SECOND).await;
         assert_eq!(near.pressure(), Some(Pressure::default()));
+    });
+}
+
+/// Hard thresholds of memory, as ConfigManager tells them.
+fn configured(memory: &[&str]) -> EvictionConfigured {
+    let hard = memory.iter().map(|text| ("memory.available".to_owned(), (*text).to_owned()));
+    let settings =
+        EvictionSettings { hard: hard.collect(), transition: 60 * SECOND, ..EvictionSettings::default() };
+    EvictionConfigured(Arc::new(settings))
+}
+
+#[test]
+fn changed_thresholds_hold_from_the_next_measurement_on() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        near.stats.set_memory(500 * MIB);
+        stage.pass(30 * SECOND).await;
+        assert_eq!(near.pressure(), Some(Pressure::default()));
+        actor.address().tell(configured(&["1Gi"])).unwrap();
+        stage.until("the pressure to be told", || near.pressure() == Some(LOW)).await;
+        actor.address().tell(configured(&["nonsense"])).unwrap();
+        stage.pass(120 * SECOND).await;
+        assert_eq!(near.pressure(), Some(LOW), "what cannot be used changes nothing");
+        actor.address().tell(configured(&["200Mi"])).unwrap();
+        stage.pass(90 * SECOND).await;
+        assert_eq!(near.pressure(), Some(Pressure::default()), "after the time of transition");
+    });
+}
+
+#[test]
+fn a_node_that_gets_its_first_threshold_is_measured() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let mut deps = near.deps(stage);
+        deps.config = Arc::new(EvictionConfig::default());
+        let actor = stage.start(deps, EvictionManager::new);
+        near.stats.set_memory(500 * MIB);
+        stage.pass(30 * SECOND).await;
+        assert_eq!((near.stats.looks(), near.configuration.count()), (0, 0));
+        actor.address().tell(configured(&["1Gi"])).unwrap();
+        stage.until("the pressure to be told", || near.pressure() == Some(LOW)).await;
+        stage.crash::<EvictionManager>().await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
     });
 }
 

@@ -17,8 +17,9 @@ use bridge_io::compute::Compute;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_node::stats::NodeStats;
 use bridge_text::image;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::image_manager::{EnsureImage, ImageError, PresentImage};
+use messages::image_manager::{EnsureImage, ImageError, ImagesConfigured, PresentImage};
 use messages::object_cache::GetSecret;
 use supervision::{Address, AskPort, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
@@ -83,6 +84,8 @@ pub struct ImageManagerDeps {
     pub compute: Arc<dyn Compute>,
     /// The recorder of events.
     pub events: Address<RecordEvent>,
+    /// ConfigManager, asked after a restart for settings that have changed.
+    pub configuration: Address<ResendConfiguration>,
     /// Settings from KubeletConfiguration.
     pub settings: ImageSettings,
     /// The times of images, which outlive the incarnation.
@@ -435,6 +438,9 @@ impl Subsystem for ImageManager {
         if !self.deps.images.pulls_in_flight().is_empty() {
             self.sweep_later(ctx);
         }
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+        }
         self.read_records(ctx);
         self.collect_when_due(ctx);
     }
@@ -478,5 +484,35 @@ impl actix::Handler<EnsureImage> for ImageManager {
             Ok(image) => self.read_secrets(asker, image, ctx),
         }
         later
+    }
+}
+
+impl actix::Handler<ImagesConfigured> for ImageManager {
+    type Result = ();
+
+    fn handle(&mut self, configured: ImagesConfigured, ctx: &mut Ctx<Self>) {
+        let ImagesConfigured { pulls_per_second, burst, parallel, .. } = configured;
+        let before = &self.deps.settings;
+        let settings = ImageSettings {
+            throttle: ThrottlePolicy { pulls_per_second, burst },
+            limits: PullLimits { parallel, ..before.limits },
+            verification: before.verification.clone(),
+            collection: CollectionPolicy {
+                high_percent: configured.high_percent,
+                low_percent: configured.low_percent,
+                min_age: configured.min_age,
+                max_age: configured.max_age,
+            },
+        };
+        if settings == *before {
+            return;
+        }
+        if settings.throttle != before.throttle {
+            self.throttle = Throttle::new(settings.throttle, self.now());
+        }
+        self.pulls.set_limits(settings.limits);
+        // Each next step of a collection under way goes by these.
+        self.deps.settings = settings;
+        self.begin(ctx);
     }
 }

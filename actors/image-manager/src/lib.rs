@@ -1,14 +1,14 @@
 //! Duty: has the images of containers present on the node: one pull for the pods with the same
 //! credentials, pulls side by side, and an image on the node only for the pods that may use it. Deletes
 //! images that no container uses when their disk is full or they are old, one after the other.
-//! Receives: EnsureImage, DeleteUnusedImages.
-//! Sends: GetSecret; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
+//! Receives: EnsureImage, DeleteUnusedImages, ImagesConfigured.
+//! Sends: GetSecret; ResendConfiguration; RecordEvent (Pulling, Pulled, Failed, BackOff, InspectFailed, ErrImageNeverPull,
 //! FailedToRetrieveImagePullSecret; of the node: ImageGCFailed, FreeDiskSpaceFailed, InvalidDiskCapacity,
 //! ImageListTooLong).
 //! State (rebuilt from): pulls under way (joined again in the bridge when asked for); with which
 //! credentials images were pulled, and which pulls have begun (records on disk, upstream's); since when images
-//! are there, when they were used last and given to pods (beside the actor); back-offs and the names
-//! that namespaces have pulled by (begin anew).
+//! are there, when they were used last and given to pods (beside the actor); changed settings (ConfigManager is
+//! asked); back-offs and the names that namespaces have pulled by (begin anew).
 //! On crash: askers learn that the answer is lost and ask again; a pull in flight goes on and is joined;
 //! a pull that no pod asks for again is cancelled; a collection of images ends, and the next comes when it is
 //! due.

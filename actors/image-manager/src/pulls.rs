@@ -151,6 +151,11 @@ impl<A> Pulls<A> {
         Self { limits, pulls, turn, namespaces: Turns::new(), pods: Turns::new() }
     }
 
+    /// These limits hold from now on; pulls that run go on.
+    pub fn set_limits(&mut self, limits: PullLimits) {
+        self.limits = PullLimits { parallel: limits.parallel.max(1), ..limits };
+    }
+
     /// Adds an ask to the pull of this key, or queues a new pull for it.
     ///
     /// # Errors

@@ -14,8 +14,11 @@ use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use messages::PodUid;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
-use messages::image_manager::{DeleteUnusedImages, EnsureImage, ImageError, PresentImage, PullPolicy};
+use messages::image_manager::{
+    DeleteUnusedImages, EnsureImage, ImageError, ImagesConfigured, PresentImage, PullPolicy,
+};
 use messages::object_cache::GetSecret;
 use messages::supervision::Fault;
 use stage::{IMAGE, Neighbour, Stage, alone, pod};
@@ -34,6 +37,7 @@ type Answer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 struct Neighbours {
     secrets: Neighbour<GetSecret>,
     events: Neighbour<RecordEvent>,
+    configuration: Neighbour<ResendConfiguration>,
     stats: FakeStats,
 }
 
@@ -42,6 +46,7 @@ impl Neighbours {
         Self {
             secrets: Neighbour::new("ObjectCache"),
             events: Neighbour::new("EventRecorder"),
+            configuration: Neighbour::new("ConfigManager"),
             stats: FakeStats::default(),
         }
     }
@@ -63,6 +68,7 @@ impl Neighbours {
             secrets: self.secrets.asked(),
             compute: fakes.compute.clone(),
             events: self.events.address(),
+            configuration: self.configuration.address(),
             settings: ImageSettings::default(),
             history: ImageHistory::default(),
             metrics: ImageMetrics::new(),
@@ -123,6 +129,49 @@ fn an_image_that_is_there_is_given_and_one_that_is_not_is_pulled_once_for_all_as
         }
         assert_eq!(pulls(stage), 1);
         assert_eq!(near.reasons().iter().filter(|reason| *reason == "Pulled").count(), 2, "each is told");
+    });
+}
+
+/// What ConfigManager tells of a node with the defaults and so many pulls beside each other.
+fn configured(parallel: usize) -> ImagesConfigured {
+    ImagesConfigured {
+        pulls_per_second: 5.0,
+        burst: 10,
+        parallel,
+        high_percent: 85,
+        low_percent: 80,
+        min_age: 120 * SECOND,
+        max_age: None,
+    }
+}
+
+#[test]
+fn more_pulls_run_beside_each_other_as_soon_as_the_configuration_says_so() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        actor.address().tell(configured(1)).unwrap();
+        for image in ["understudy.dev/slow-a:1", "understudy.dev/slow-b:1"] {
+            publish(stage, image, 60 * SECOND);
+            drop(asked(&actor, ask_in("default", image, image)));
+        }
+        stage.until("the first pull", || pulls(stage) == 1).await;
+        stage.pass(5 * SECOND).await;
+        assert_eq!(pulls(stage), 1, "the second one waits");
+        actor.address().tell(configured(2)).unwrap();
+        stage.until("the second pull", || pulls(stage) == 2).await;
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_the_configuration_that_has_changed_since_the_start() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let _actor = near.start(stage);
+        stage.pass(SECOND).await;
+        assert_eq!(near.configuration.count(), 0, "the first one has that of the start");
+        stage.crash::<ImageManager>().await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
     });
 }
 

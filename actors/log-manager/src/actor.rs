@@ -8,15 +8,16 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_io::clock::Clock;
 use bridge_node::host::LogPlace;
+use messages::config_manager::ResendConfiguration;
 use messages::facts::{PodObserved, SeenPod};
-use messages::log_manager;
+use messages::log_manager::{self, LogRotation, LogRotationConfigured};
 use messages::pleg::ResendObserved;
 use messages::{PodRef, PodUid};
 use pod_set::Followed;
 use supervision::{Address, Ctx, Effect, Subsystem, blame};
 
 use crate::execute::{self, Backends, Looked, RotationOutcome};
-use crate::plan::{LogRotation, Need, Writer, Writers, writers};
+use crate::plan::{Need, Writer, Writers, writers};
 use crate::queue::Queue;
 
 /// At most so many problems are shown.
@@ -35,6 +36,8 @@ pub struct LogManagerDeps {
     pub rotation: LogRotation,
     /// Pleg, asked for the runtime's pods after a restart.
     pub pleg: Address<ResendObserved>,
+    /// ConfigManager, asked after a restart how logs are rotated.
+    pub configuration: Address<ResendConfiguration>,
 }
 
 /// LogManager's timers.
@@ -79,6 +82,14 @@ impl LogManager {
             problems: BTreeMap::new(),
             rotated: 0,
             compressed: 0,
+        }
+    }
+
+    /// Begins to follow Pleg's facts and to look at logs, if logs are rotated.
+    fn begin(&self, ctx: &mut Ctx<Self>) {
+        if self.deps.rotation.bytes_max.is_some() {
+            ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
+            ctx.set_timer(Timer::Look, self.deps.rotation.interval);
         }
     }
 
@@ -218,11 +229,10 @@ impl Subsystem for LogManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        if self.deps.rotation.bytes_max.is_none() {
-            return;
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
         }
-        ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
-        ctx.set_timer(Timer::Look, self.deps.rotation.interval);
+        self.begin(ctx);
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
@@ -263,6 +273,25 @@ impl Handler<PodObserved> for LogManager {
     }
 }
 
+impl Handler<LogRotationConfigured> for LogManager {
+    type Result = ();
+    fn handle(&mut self, LogRotationConfigured(rotation): LogRotationConfigured, ctx: &mut Ctx<Self>) {
+        if self.deps.rotation == rotation {
+            return;
+        }
+        let was_on = self.deps.rotation.bytes_max.is_some();
+        self.deps.rotation = rotation;
+        self.turns.set_workers(rotation.workers);
+        self.compressions.set_workers(rotation.workers);
+        if was_on {
+            // Without rotation the look ends there.
+            ctx.set_timer(Timer::Look, rotation.interval);
+        } else {
+            self.begin(ctx);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bridge_node::host::FakeContainerLogs;
@@ -296,6 +325,7 @@ mod tests {
             clock: fakes.clock.clone(),
             rotation: LogRotation::default(),
             pleg: Neighbour::new("Pleg").address(),
+            configuration: Neighbour::new("ConfigManager").address(),
         });
         let (uid, old) = (&pod(0).pod_ref.uid, crowd("old"));
         let begun = tokio::time::Instant::now();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bridge_node::host::{COMPRESSED, LogPlace, UNFINISHED};
 use messages::PodRef;
@@ -12,25 +11,6 @@ use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
 /// A log that has grown to so many times its maximum size before a look is compressed at the next look, not only at the
 /// next rotation.
 const OVERSIZED: u64 = 2;
-
-/// How logs are rotated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRotation {
-    /// `containerLogMaxSize` in bytes; `None` if logs are not rotated.
-    pub bytes_max: Option<u64>,
-    /// `containerLogMaxFiles`: the most files of one log, the current one included.
-    pub files_max: usize,
-    /// `containerLogMaxWorkers`: how many logs are rotated at the same time, and how many files compressed.
-    pub workers: usize,
-    /// `containerLogMonitorInterval`: period of looks at the sizes.
-    pub interval: Duration,
-}
-
-impl Default for LogRotation {
-    fn default() -> Self {
-        Self { bytes_max: Some(10 << 20), files_max: 5, workers: 1, interval: Duration::from_secs(10) }
-    }
-}
 
 /// A running container with a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +87,7 @@ pub fn need(size: Option<u64>, bytes_max: u64) -> Option<Need> {
 /// The steps of a rotation, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// Files to remove: leftovers, and the oldest ones beyond [`LogRotation::files_max`].
+    /// Files to remove: leftovers, and the oldest ones beyond [`LogRotation::files_max`](messages::log_manager::LogRotation::files_max).
     pub remove: Vec<String>,
     /// The new name of the file that is the log now.
     pub aside: String,

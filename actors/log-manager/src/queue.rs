@@ -35,6 +35,11 @@ impl<K: Ord + Clone, T> Queue<K, T> {
         }
     }
 
+    /// From now on at most `workers` things are begun beside each other; what is under way goes on.
+    pub fn set_workers(&mut self, workers: usize) {
+        self.workers = workers.max(1);
+    }
+
     /// Puts a thing at the end of the line of its namespace, unless its key is under way. A key that waits already keeps
     /// its place.
     pub fn put(&mut self, namespace: Arc<str>, key: K, thing: T) {

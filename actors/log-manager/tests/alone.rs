@@ -9,7 +9,9 @@ use bridge_cri::fake::Fault;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_node::host::FakeContainerLogs;
 use log_manager::{Backends, LogManager, LogManagerDeps, LogRotation};
+use messages::config_manager::ResendConfiguration;
 use messages::facts::{PodObserved, SeenPod};
+use messages::log_manager::LogRotationConfigured;
 use messages::pleg::ResendObserved;
 use messages::runtime::RuntimeContainer;
 use stage::{Neighbour, Stage, alone, pod, seen, told};
@@ -27,6 +29,7 @@ fn deps(stage: &Stage<'_>, pleg: &Neighbour<ResendObserved>) -> LogManagerDeps {
         clock: fakes.clock.clone(),
         rotation: LogRotation { bytes_max: Some(10), ..LogRotation::default() },
         pleg: pleg.address(),
+        configuration: Neighbour::new("ConfigManager").address(),
     }
 }
 
@@ -71,6 +74,47 @@ fn a_log_that_is_too_large_is_put_aside_and_begun_anew() {
         stage.until("another log", || reopened(stage) == 1).await;
         assert!(files(stage).iter().any(|name| name.starts_with("0.log.2027")), "{:?}", files(stage));
         assert_eq!(stage.observed::<LogManager>().await["rotated"], 1);
+    });
+}
+
+#[test]
+fn another_size_holds_from_the_next_look_on_and_rotation_is_switched_off_and_on() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let small = LogRotation { bytes_max: Some(10), ..LogRotation::default() };
+        let off = LogRotation { bytes_max: None, ..small };
+        let actor = stage.start(LogManagerDeps { rotation: off, ..deps(stage, &pleg) }, LogManager::new);
+        let configure = |rotation| actor.address().tell(LogRotationConfigured(rotation)).unwrap();
+        let seen = writer(stage).await;
+        stage.pass(30 * SECOND).await;
+        assert_eq!(pleg.count(), 0, "nothing is to be rotated");
+        configure(LogRotation { bytes_max: Some(1 << 20), ..small });
+        stage.until("Pleg to be asked", || pleg.count() == 1).await;
+        actor.address().tell(seen).unwrap();
+        stage.pass(30 * SECOND).await;
+        assert_eq!(reopened(stage), 0, "the log is not so large");
+        configure(small);
+        stage.until("another log", || reopened(stage) == 1).await;
+        configure(small);
+        configure(off);
+        stage.fakes.disk.write(directory().join("0.log"), "more than ten bytes again", 0o640);
+        stage.pass(60 * SECOND).await;
+        assert_eq!((reopened(stage), pleg.count()), (1, 1));
+    });
+}
+
+#[test]
+fn a_new_incarnation_asks_for_the_configuration_that_has_changed_since_the_start() {
+    alone(async |stage| {
+        let pleg = Neighbour::new("Pleg");
+        let configuration = Neighbour::<ResendConfiguration>::new("ConfigManager");
+        let asks = configuration.address();
+        let deps = LogManagerDeps { configuration: asks, ..deps(stage, &pleg) };
+        let _actor = stage.start(deps, LogManager::new);
+        stage.pass(SECOND).await;
+        assert_eq!(configuration.count(), 0, "the first one has that of the start");
+        stage.crash::<LogManager>().await;
+        stage.until("ConfigManager to be asked", || configuration.count() == 1).await;
     });
 }
 

@@ -2,7 +2,7 @@
 //!   to callers that are authorised, these and what is in containers: logs, exec, attach, port-forward.
 //! Receives: nothing but HTTP requests.
 //! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents,
-//!   GetSummary, GetUsageMetrics.
+//!   GetSummary, GetUsageMetrics, GetConfiguration.
 //! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
 //! Never does: changes anything itself, but for the log's verbosity: what a caller runs in a container is the caller's.

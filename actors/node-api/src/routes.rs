@@ -11,6 +11,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use bridge_metrics::Page;
+use messages::config_manager::GetConfiguration;
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
@@ -58,6 +59,8 @@ pub struct Answers {
     pub summary: AskPort<NodeApi, GetSummary>,
     /// Asks StatsProvider for pages of metrics.
     pub usage: AskPort<NodeApi, GetUsageMetrics>,
+    /// Asks ConfigManager for the configuration.
+    pub configuration: AskPort<NodeApi, GetConfiguration>,
     /// The answers about usage that are being sent.
     pub shared: SharedAnswers,
 }

@@ -1,20 +1,21 @@
 //! The routes of the HTTPS port, each behind authorisation (section 24 of docs/behaviours.md).
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bridge_node::host::{Journal, SystemLogs};
 use jiff::Timestamp;
+use messages::config_manager::GetConfiguration;
 use messages::pleg::GetRuntimePods;
-use serde_json::Value;
+use supervision::AskPort;
 
 use crate::access::{Access, guard};
+use crate::actor::NodeApi;
 use crate::checkpoint::checkpoint;
 use crate::containers::{self, Containers};
 use crate::metrics::{Server, counted};
@@ -34,8 +35,6 @@ pub struct HttpsOffers {
     pub journal: Option<PathBuf>,
     /// The directory of checkpoints of containers; `None` where they are not offered.
     pub checkpoints: Option<PathBuf>,
-    /// The configuration, as `/configz` shows it.
-    pub configz: Arc<Value>,
     /// The pages about the process.
     pub zpages: ZPages,
 }
@@ -50,9 +49,11 @@ pub fn secured_routes(
     let metrics = answers.metrics.clone();
     let began = Timestamp::from_second(metrics.began).unwrap_or(Timestamp::UNIX_EPOCH);
     let zpages = pages(&offers.zpages, began, containers.clock.clone());
+    let configuration = answers.configuration.clone();
     let routes = shared_routes(answers);
     let routes = if offers.debugging {
-        routes.merge(debugging(containers, offers)).merge(zpages)
+        let configz = Router::new().route("/configz", get(configz)).with_state(configuration);
+        routes.merge(debugging(containers, offers)).merge(configz).merge(zpages)
     } else {
         routes.merge(disabled())
     };
@@ -62,7 +63,6 @@ pub fn secured_routes(
 }
 
 fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
-    let configz = offers.configz.clone();
     let system_logs = match offers.system_logs.clone() {
         Some(root) => {
             let io = &containers.io;
@@ -99,10 +99,6 @@ fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
             get(containers::port_forward).post(containers::port_forward),
         )
         .with_state(containers)
-        .route(
-            "/configz",
-            get(move || async move { json(&serde_json::json!({ "kubeletconfig": *configz })) }),
-        )
         .merge(system_logs)
 }
 
@@ -114,6 +110,16 @@ fn disabled() -> Router {
     under.into_iter().fold(Router::new(), |routes, path| {
         routes.route(&format!("/{path}/"), off()).route(&format!("/{path}/{{*rest}}"), off())
     })
+}
+
+async fn configz(State(configuration): State<AskPort<NodeApi, GetConfiguration>>) -> Response {
+    match configuration.ask(GetConfiguration, ASK_DEADLINE).await {
+        Ok(shown) => {
+            let text = format!("{{\"kubeletconfig\":{shown}}}");
+            ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+        }
+        Err(error) => unavailable(messages::config_manager::RECEIVER, &error),
+    }
 }
 
 async fn running_pods(State(containers): State<Containers>) -> Response {

@@ -76,6 +76,7 @@ impl Neighbours {
                 events: self.events.asked(),
                 summary: self.summary.asked(),
                 usage: self.usage.asked(),
+                configuration: Neighbour::new("ConfigManager").asked(),
                 shared: SharedAnswers::default(),
             },
             secured: None,

@@ -13,6 +13,7 @@ use bridge_io::clock::Clock;
 use bridge_kube::{ApiError, Follow, Followed, NodeObject, Select};
 use bridge_node::host::{FoundAddresses, HostAddresses};
 use k8s_openapi::api::core::v1::{ContainerImage, Node};
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
@@ -64,6 +65,8 @@ pub struct NodeStatusDeps {
     pub observed: Address<ResendObserved>,
     /// EvictionManager, asked for the node's pressure after a start.
     pub pressure: Address<ResendPressure>,
+    /// ConfigManager, asked after a restart for settings that have changed.
+    pub configuration: Address<ResendConfiguration>,
     /// EventRecorder.
     pub events: Address<RecordEvent>,
     /// Metrics, which outlive the incarnation.
@@ -403,6 +406,9 @@ impl Subsystem for NodeStatus {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
         ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+        }
         let follow = self.deps.node_watch.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {
             tracing::warn!("The Node is no longer followed; each posting tells how it is");

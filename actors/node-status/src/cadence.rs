@@ -44,6 +44,11 @@ impl Reports {
         Self { every, due_after: None }
     }
 
+    /// Postings are due in this period from the next one on.
+    pub fn set_every(&mut self, every: Duration) {
+        self.every = every;
+    }
+
     /// Whether a status is posted, this long after the last posting.
     pub fn due(&self, changed: bool, since_last: Option<Duration>) -> bool {
         let expired = match (since_last, self.due_after) {

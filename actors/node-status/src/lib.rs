@@ -1,11 +1,11 @@
 //! Duty: NodeStatus registers the Node and keeps its status current; Lease shows every ten seconds that the node lives.
 //! Receives: Status: RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,
-//! SubsystemReported, PostNotReady. Lease: NodeObserved.
-//! Sends: NodeObserved, NodeAddressesObserved, ResendObserved, ResendPressure, ResendNode, RecordEvent (NodeReady,
+//! SubsystemReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured. Lease: NodeObserved.
+//! Sends: NodeObserved, NodeAddressesObserved, ResendObserved, ResendPressure, ResendConfiguration, ResendNode, RecordEvent (NodeReady,
 //! NodeHasSufficientMemory, Rebooted, …); the Node, its status and the lease to the API server; the pods' addresses to
 //! the runtime.
 //! State (rebuilt from): the Node and the lease (API server), the runtime's health (Pleg resends), images (runtime),
-//! addresses (machine and resolver).
+//! addresses (machine and resolver), changed settings (ConfigManager is asked).
 //! On crash: the Node stays as it was posted last until the runtime's health is known again; the lease is read again.
 //! Never does: waits for another actor, touches other writers' fields of the Node, reports one pod's trouble as the
 //! node's.

@@ -12,13 +12,14 @@ use bridge_metrics::Registry;
 use bridge_node::host::{FakeHostAddresses, FakeMachine, Machine};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{AttachedVolume, Node};
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    CsiDriversObserved, CsiNodeState, NodeAddressesObserved, NodeObserved, OtherVolumesObserved,
-    RuntimeObserved,
+    CsiDriversObserved, CsiNodeState, NodeAddressesObserved, NodeObserved, NodeResourcesConfigured,
+    OtherVolumesObserved, RuntimeObserved,
 };
-use messages::node_status::{PostNotReady, ResendNode};
+use messages::node_status::{NodeStatusConfigured, PostNotReady, ResendNode};
 use messages::pleg::ResendObserved;
 use messages::runtime::RuntimeHealth;
 use node_status::{
@@ -39,6 +40,7 @@ struct Neighbours {
     addresses: Neighbour<NodeAddressesObserved>,
     pleg: Neighbour<ResendObserved>,
     pressure: Neighbour<ResendPressure>,
+    configuration: Neighbour<ResendConfiguration>,
     events: Neighbour<RecordEvent>,
 }
 
@@ -51,6 +53,7 @@ impl Neighbours {
             addresses: Neighbour::new("StatusManager"),
             pleg: Neighbour::new("Pleg"),
             pressure: Neighbour::new("EvictionManager"),
+            configuration: Neighbour::new("ConfigManager"),
             events: Neighbour::new("EventRecorder"),
         }
     }
@@ -72,6 +75,7 @@ impl Neighbours {
             address_observers: vec![self.addresses.address()],
             observed: self.pleg.address(),
             pressure: self.pressure.address(),
+            configuration: self.configuration.address(),
             events: self.events.address(),
             metrics: NodeStatusMetrics::new(jiff::Timestamp::UNIX_EPOCH).unwrap(),
         }
@@ -193,6 +197,35 @@ fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
         assert_eq!(near.ready().as_deref(), Some("True"));
         assert_eq!(near.api.list::<Node>().len(), 1);
         assert!(near.pods.heard().iter().all(|told| told.0.is_some()), "nobody is told that it is gone");
+    });
+}
+
+#[test]
+fn changed_places_for_pods_are_posted_and_the_status_is_posted_as_often_as_configured() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage).await;
+        tell_runtime(&actor);
+        near.until_ready(stage, &actor).await;
+        pass_well(stage, &actor, 40).await;
+        let mut resources = (*config().await.resources).clone();
+        resources.capacity.insert("pods".to_owned(), Quantity::decimal(7));
+        actor.address().tell(NodeResourcesConfigured(Arc::new(resources))).unwrap();
+        let places = || {
+            let status = near.api.get::<Node>(None, NAME).and_then(|node| node.status);
+            status.and_then(|status| Some(status.capacity?.get("pods")?.0.clone()))
+        };
+        stage.until("the capacity to be posted", || places().as_deref() == Some("7")).await;
+        let configured = NodeStatusConfigured { update: SECOND, report: 2 * SECOND };
+        actor.address().tell(configured).unwrap();
+        // The posting that the period before has made due comes first.
+        pass_well(stage, &actor, 600).await;
+        let postings = near.postings();
+        pass_well(stage, &actor, 60).await;
+        assert!(near.postings() > postings + 10, "{} after {postings}", near.postings());
+        assert_eq!(near.configuration.count(), 0);
+        stage.crash::<NodeStatus>().await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
     });
 }
 

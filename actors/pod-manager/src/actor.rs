@@ -13,6 +13,7 @@ use std::time::Duration;
 use actix::{Actor, Handler, MessageResult};
 use bridge_kube::MirrorObjects;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
@@ -84,6 +85,8 @@ pub struct PodManagerDeps {
     /// NodeStatus, which is asked after a start for the Node of the API server; none if this kubelet keeps no
     /// Node.
     pub node: Option<Address<ResendNode>>,
+    /// ConfigManager, which is asked after a restart for settings that have changed.
+    pub configuration: Address<ResendConfiguration>,
     /// The pool of workers, which is told to end pods so that a critical pod finds room.
     pub evict: Address<EvictPod>,
     /// StatusManager, which is told which pods of the API server are mirrors of static pods.
@@ -421,6 +424,7 @@ impl Subsystem for PodManager {
         if ctx.incarnation() > 1 {
             ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
             ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
         }
     }
 

@@ -1,13 +1,13 @@
 //! Duty: knows the pods that this node shall run: merges the sources, admits or refuses, makes room for
 //!   critical ones, keeps mirrors of static pods at the API server.
 //! Receives: PodsChanged, ApiPodsChanged, ResendDesired, WorkerReported, RuntimeObserved, NodeObserved, PressureObserved,
-//!   GetPods, GetPressure, GetStaticOf.
+//!   NodeResourcesConfigured, GetPods, GetPressure, GetStaticOf.
 //! Sends: DesiredPodsChanged, MirrorPods, RecordEvent, ResendPods, ResendReports, GetWorkers, GetKnownStatuses, GetHeldPods,
-//!   ResendObserved, ResendNode, ResendPressure, EvictPod.
+//!   ResendObserved, ResendNode, ResendPressure, ResendConfiguration, EvictPod.
 //! State (rebuilt from): each source's pods (the sources list again); workers' reports (the pool is asked); which
 //!   pods were admitted (the workers' and the runtime's pods) or refused (StatusManager is asked); which pods the
 //!   runtime holds, and its abilities (Pleg is asked, and sends again); the Node (NodeStatus sends again); the node's
-//!   pressure (EvictionManager sends again).
+//!   pressure (EvictionManager sends again); changed settings (ConfigManager is asked).
 //! On crash: until every source has been heard again, no absent pod counts as removed; admitted pods are not judged
 //!   again.
 //! Never does: runs or stops a pod by itself, or invents a pod that no source named.

@@ -9,10 +9,12 @@ use std::time::Duration;
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
 use messages::facts::{
-    DesiredPod, DesiredPodsChanged, NodeObserved, Pressure, PressureObserved, Source, SourcePod, WorkerState,
+    DesiredPod, DesiredPodsChanged, NodeObserved, NodeResourcesConfigured, Pressure, PressureObserved,
+    Source, SourcePod, WorkerState,
 };
 use messages::node_status::ResendNode;
 use messages::pleg::{GetHeldPods, ResendObserved};
@@ -25,6 +27,8 @@ use messages::supervision::Fault as ActorFault;
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
 use pod_set::PodSet;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use stage::{Neighbour, Reports, Stage, alone, api_pod, pod, report, uid};
 use supervision::Supervised;
 
@@ -43,6 +47,7 @@ struct Neighbours {
     observed: Neighbour<ResendObserved>,
     pressure: Neighbour<ResendPressure>,
     node: Neighbour<ResendNode>,
+    configuration: Neighbour<ResendConfiguration>,
     evict: Neighbour<EvictPod>,
     mirrors: Neighbour<MirrorPods>,
     events: Neighbour<RecordEvent>,
@@ -63,6 +68,7 @@ impl Neighbours {
             observed: Neighbour::new("Pleg"),
             pressure: Neighbour::new("EvictionManager"),
             node: Neighbour::new("NodeStatus"),
+            configuration: Neighbour::new("ConfigManager"),
             evict: Neighbour::new("PodWorkerPool"),
             mirrors: Neighbour::new("StatusManager"),
             events: Neighbour::new("EventRecorder"),
@@ -89,6 +95,7 @@ impl Neighbours {
             observed: self.observed.address(),
             pressure: self.pressure.address(),
             node: Some(self.node.address()),
+            configuration: self.configuration.address(),
             evict: self.evict.address(),
             mirrors: self.mirrors.address(),
             api: Some(Arc::new(self.api.client(&Io::current()))),
@@ -228,6 +235,30 @@ fn a_node_of_which_no_pressure_is_known_takes_pods_after_some_seconds() {
         let admitted = heard(&near.pool).get(&uid(0)).is_some_and(|pod| pod.rejected.is_none());
         assert!(admitted, "EvictionManager may be down for long");
         assert_eq!(near.pressure.refused().len(), 5);
+    });
+}
+
+#[test]
+fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        actor.address().tell(node(&near.api)).unwrap();
+        actor.address().tell(PressureObserved::default()).unwrap();
+        tell_pods(&actor, 2);
+        stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
+        let one: BTreeMap<String, Quantity> = [("pods".to_owned(), Quantity::decimal(1))].into();
+        let resources = Arc::new(NodeResources { capacity: one.clone(), allocatable: one });
+        actor.address().tell(NodeResourcesConfigured(resources)).unwrap();
+        tell_pods(&actor, 3);
+        stage.until("the third pod to be judged", || told(&near.pool) == Some((3, true))).await;
+        let set = heard(&near.pool);
+        let refused =
+            |number| set.get(&uid(number)).and_then(|pod| pod.rejected.clone()).map(|why| why.reason);
+        assert_eq!([0, 1, 2].map(refused), [None, None, Some("OutOfpods".to_owned())]);
+        assert_eq!((near.evict.count(), near.configuration.count()), (0, 0));
+        stage.crash::<PodManager>().await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
     });
 }
 

@@ -26,17 +26,19 @@ use bridge_node::host::{
 };
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
+use messages::config_manager::ReloadConfiguration;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use resource_manager::capacity::MachineCapacity;
-use supervision::{Place, Tree, Vitality, Watchdog};
+use supervision::{Address, Place, Tree, Vitality, Watchdog};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::validation::Host;
 use crate::load::Loaded;
+use crate::reload::{self, ConfigFiles, Start};
 use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::telemetry::Verbosity;
 use crate::wait::wait;
-use crate::wiring::{self, Bridge, IdentityLost, Node, Places, PluginPorts, Settings};
+use crate::wiring::{self, Bridge, ConfigurationPorts, IdentityLost, Node, Places, PluginPorts, Settings};
 use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start, telemetry};
 
 /// The threads for the kubelet's own calls; blocking calls have threads of their own.
@@ -84,7 +86,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let fed_every = watchdog_interval()?;
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
     let server = Io::start_named("server", SERVER_THREADS).context("start the servers' runtime")?;
-    may_start(&io, loaded)?;
+    let host = may_start(&io, loaded)?;
     let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
     own_process(loaded);
     let clock = Arc::new(SystemClock);
@@ -113,12 +115,15 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     };
     let configured = &loaded.config.cgroups.cgroup_driver;
     let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
-    serving::tell_of_process(&mut settings.server.offers, loaded, driver, hooks.verbosity.as_ref());
+    serving::tell_of_process(&mut settings.server.offers, loaded, hooks.verbosity.as_ref());
+    let node = settings.node.clone();
+    let started = Start { loaded: loaded.clone(), node, host_ip, machine: capacity, host, driver };
+    let files = ConfigFiles::new(&io.io(), started, hooks.verbosity)?;
     let calls = process_figures(loaded, &settings, &registry)?;
     if settings.resources.per_qos {
         cgroups::require_systemd(driver, Path::new(cgroups::SYSTEMD_RUNS))?;
     }
-    let bridge = bridge(loaded, &io, server.io(), clock, runtime, driver, &calls)?;
+    let bridge = bridge(loaded, &io, server.io(), clock, (runtime, driver), &calls, files)?;
     wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
     let cgroups = bridge.cgroups.version();
     let facts = ContainerFacts::of_this_machine(cgroups);
@@ -133,6 +138,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let system = System::new();
     system.block_on(async {
         let signals = Signals::catch()?;
+        let hang_ups = signal(SignalKind::hangup()).context("catch SIGHUP")?;
         let actors = Arbiter::new();
         let heartbeat = bridge.cluster.as_ref().map(|_| Arbiter::new());
         let places = Places {
@@ -150,6 +156,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         if let Some(started) = hooks.started {
             started(&tree);
         }
+        tokio::task::spawn_local(reload_at(hang_ups, node.reload.clone()));
         let watchdog = watch(&tree, loaded, fed_every)?;
         let code = until_the_end(&tree, &node, signals, wrong_driver, &bridge.lost).await;
         tracing::info!("Stopping; containers go on running");
@@ -186,8 +193,8 @@ fn node_name(loaded: &Loaded) -> anyhow::Result<String> {
     Ok(node_hostname(&raw)?)
 }
 
-/// Checks, before any change is made, whether this configuration may start on this machine.
-fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
+/// Checks, before any change is made, whether this configuration may start on this machine; gives the facts about it.
+fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<start::HostFacts> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
     let facts = wait(&io.io(), machine.start_facts())??;
     if facts.is_swap_on() {
@@ -199,7 +206,7 @@ fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     if verdict.refusals.is_empty() {
-        return Ok(());
+        return Ok(host_facts);
     }
     let refusals: Vec<String> = verdict.refusals.iter().map(ToString::to_string).collect();
     Err(anyhow!("the kubelet does not start with this configuration: {}", refusals.join("; ")))
@@ -248,9 +255,9 @@ fn bridge(
     io: &IoRuntime,
     server: Io,
     clock: Arc<SystemClock>,
-    runtime: Arc<dyn Runtime>,
-    driver: CgroupDriver,
+    (runtime, driver): (Arc<dyn Runtime>, CgroupDriver),
     calls: &RestMetrics,
+    configuration: ConfigFiles,
 ) -> anyhow::Result<Bridge> {
     let io = io.io();
     let handle = io.enter(tokio::runtime::Handle::current);
@@ -282,6 +289,11 @@ fn bridge(
     let sockets = Arc::new(bridge_serve::System::new(server.clone()));
     Ok(Bridge {
         server,
+        configuration: ConfigurationPorts {
+            source: Arc::new(configuration),
+            files: Arc::new(DiskStaticFiles::for_owner(messages::config_manager::RECEIVER, handle.clone())),
+            watched: reload::watched(&loaded.flags),
+        },
         listeners: sockets.clone(),
         proxy: sockets,
         runtime,
@@ -410,6 +422,14 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+/// Has the configuration read anew at each signal (row 30.8).
+async fn reload_at(mut hang_ups: Signal, reload: Address<ReloadConfiguration>) {
+    while hang_ups.recv().await.is_some() {
+        // An order that waits already stands for this one, too.
+        reload.tell_or_count(ReloadConfiguration);
     }
 }
 

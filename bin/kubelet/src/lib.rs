@@ -2,7 +2,8 @@
 //!
 //! This crate holds the parts of the process that belong to no subsystem: the command line ([`flags`]), the
 //! configuration files ([`config`]), the merge of both ([`load()`](load::load)), the log ([`telemetry`]), the
-//! connections between actors ([`wiring`]) and the process itself ([`daemon`]), which first checks [`cgroups`].
+//! connections between actors ([`wiring`]) and the process itself ([`daemon`]), which first checks [`cgroups`]; and the reading of
+//! a configuration that changes while the kubelet runs ([`reload`]).
 
 // The process reads the wall clock for the headers of log lines; no subsystem's decision depends on it.
 #![allow(clippy::disallowed_methods)]
@@ -17,6 +18,7 @@ pub mod identity;
 pub mod load;
 pub mod pod_cidr;
 pub mod process_metrics;
+pub mod reload;
 mod serving;
 pub mod settings;
 pub mod start;

@@ -34,8 +34,10 @@ pub enum Invocation {
 }
 
 /// All settings of the process.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
+    /// The command line, without the program's name.
+    pub args: Vec<String>,
     /// The effective configuration, as `/configz` shows it.
     pub config: KubeletConfiguration,
     /// The settings of `--understudy-config`.
@@ -74,7 +76,8 @@ pub fn load(args: &[String], host: &Host, notices: &mut dyn Write) -> Result<Inv
     }
     FeatureGates::from_settings(&parsed.settings.config.process.feature_gates).map_err(gate_errors)?;
     flags::validate(&parsed.settings.flags).map_err(|error| vec![ConfigError::FlagValue(error)])?;
-    run(parsed, host).map(|loaded| Invocation::Run(Box::new(loaded)))
+    let loaded = run(parsed, host)?;
+    Ok(Invocation::Run(Box::new(Loaded { args: args.to_vec(), ..loaded })))
 }
 
 fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
@@ -136,7 +139,7 @@ fn run(parsed: flags::Parsed, host: &Host) -> Result<Loaded, Vec<ConfigError>> {
     }
     let given = flags::rows().into_iter().map(|row| (row.name.to_owned(), row.value(&parsed.settings)));
     let given = given.collect();
-    Ok(Loaded { config, understudy, flags, given, gates, warnings, skipped_drop_ins })
+    Ok(Loaded { args: Vec::new(), config, understudy, flags, given, gates, warnings, skipped_drop_ins })
 }
 
 /// The settings without effect yet that are no top-level fields of the KubeletConfiguration.
@@ -166,7 +169,7 @@ fn gate_errors(errors: Vec<String>) -> Vec<ConfigError> {
     errors.into_iter().map(ConfigError::Gate).collect()
 }
 
-fn absolute(path: &str) -> PathBuf {
+pub(crate) fn absolute(path: &str) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path))
 }
 

@@ -53,7 +53,6 @@ pub fn server(
             system_logs: server.enable_system_log_handler.then(|| PathBuf::from(SYSTEM_LOGS)),
             journal: (server.enable_system_log_query == Some(true)).then(|| PathBuf::from(JOURNALCTL)),
             checkpoints: None,
-            configz: Arc::new(config.to_json()),
             zpages: ZPages {
                 statusz: gates
                     .enabled("ComponentStatusz")
@@ -65,14 +64,8 @@ pub fn server(
     }
 }
 
-/// What the HTTPS server tells of the process: the configuration, the flags, and the verbosity, which it also changes.
-pub fn tell_of_process(
-    offers: &mut HttpsOffers,
-    loaded: &Loaded,
-    driver: CgroupDriver,
-    verbosity: Option<&Verbosity>,
-) {
-    offers.configz = configz(&loaded.config, driver);
+/// What the HTTPS server tells of the process: the flags, and the verbosity, which it also changes.
+pub fn tell_of_process(offers: &mut HttpsOffers, loaded: &Loaded, verbosity: Option<&Verbosity>) {
     let checkpoints = Path::new(&loaded.flags.root_dir).join("checkpoints");
     offers.checkpoints = loaded.gates.enabled("ContainerCheckpoint").then_some(checkpoints);
     offers.zpages.flagz = loaded.gates.enabled("ComponentFlagz").then(|| Arc::new(loaded.given.clone()));
@@ -81,7 +74,7 @@ pub fn tell_of_process(
 }
 
 /// The configuration as `/configz` shows it, with the cgroup driver in use, which the runtime may have stated.
-fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
+pub fn configz(config: &KubeletConfiguration, driver: CgroupDriver) -> Arc<serde_json::Value> {
     let mut shown = config.clone();
     driver.as_str().clone_into(&mut shown.cgroups.cgroup_driver);
     Arc::new(shown.to_json())

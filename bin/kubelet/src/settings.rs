@@ -10,11 +10,12 @@ use bridge_http::manifest_url::ManifestAddress;
 use bridge_node::cgroups::CgroupVersion;
 use bridge_node::host::ContainerFacts;
 use bridge_node::host::MachineFacts;
-use eviction_manager::{EvictionConfig, Thresholds};
+use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::{CollectionPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
+use messages::eviction_manager::EvictionSettings;
 use node_api::NodeApiConfig;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
@@ -187,8 +188,11 @@ fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotation, SettingErr
     })
 }
 
-/// When pods are evicted.
-fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingError> {
+/// When pods are evicted, as EvictionManager is told of it.
+///
+/// # Errors
+/// A grace period that is not valid.
+pub fn eviction_settings(config: &KubeletConfiguration) -> Result<EvictionSettings, SettingError> {
     let eviction = &config.eviction;
     let grace = |(signal, text): (&String, &String)| {
         let invalid =
@@ -201,13 +205,20 @@ fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingErro
     };
     let soft_grace: BTreeMap<String, Duration> =
         eviction.eviction_soft_grace_period.iter().map(grace).collect::<Result<_, _>>()?;
-    let thresholds = Thresholds {
-        hard: &eviction.eviction_hard,
-        soft: &eviction.eviction_soft,
-        soft_grace: &soft_grace,
-        min_reclaim: &eviction.eviction_minimum_reclaim,
+    Ok(EvictionSettings {
+        hard: eviction.eviction_hard.clone(),
+        soft: eviction.eviction_soft.clone(),
+        soft_grace,
+        min_reclaim: eviction.eviction_minimum_reclaim.clone(),
         pods_enforced: config.cgroups.enforce_node_allocatable.iter().any(|what| what == "pods"),
-    };
+        transition: eviction.eviction_pressure_transition_period.as_std(),
+        soft_grace_seconds_max: i64::from(eviction.eviction_max_pod_grace_period),
+    })
+}
+
+/// When pods are evicted.
+fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingError> {
+    let (settings, eviction) = (eviction_settings(config)?, &config.eviction);
     let texts = [
         ("evictionHard", &eviction.eviction_hard),
         ("evictionSoft", &eviction.eviction_soft),
@@ -215,17 +226,12 @@ fn eviction(config: &KubeletConfiguration) -> Result<EvictionConfig, SettingErro
     ];
     let shown = texts.into_iter().filter(|(_, texts)| !texts.is_empty());
     let shown = shown.map(|(field, texts)| format!("{field}: {}", listed(texts)));
-    Ok(EvictionConfig {
-        thresholds: thresholds.parse().map_err(|error| {
-            error_of(
-                "evictionHard, evictionSoft, evictionSoftGracePeriod, evictionMinimumReclaim",
-                shown.collect::<Vec<_>>().join("; "),
-                &error,
-            )
-        })?,
-        transition: eviction.eviction_pressure_transition_period.as_std(),
-        soft_grace_seconds_max: i64::from(eviction.eviction_max_pod_grace_period),
-        local_storage: eviction.local_storage_capacity_isolation,
+    EvictionConfig::of(&settings, eviction.local_storage_capacity_isolation).map_err(|error| {
+        error_of(
+            "evictionHard, evictionSoft, evictionSoftGracePeriod, evictionMinimumReclaim",
+            shown.collect::<Vec<_>>().join("; "),
+            &error,
+        )
     })
 }
 

@@ -3,6 +3,7 @@
 
 mod actors;
 mod certificate_manager;
+mod config_manager;
 mod crowds;
 mod event_recorder;
 mod eviction_manager;
@@ -39,8 +40,8 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{
-    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, Places, PluginPorts, ServerSettings,
-    Settings,
+    Bridge, Cluster, ConfigurationPorts, IdentityLost, ManagedCertificate, Membership, Places, PluginPorts,
+    ServerSettings, Settings,
 };
 
 /// The parts from which each subsystem's `wire` takes its actor's dependencies.
@@ -104,6 +105,7 @@ pub fn wire(
     garbage_collector::wire(&wiring, seats.garbage);
     eviction_manager::wire(&wiring, seats.eviction)?;
     log_manager::wire(&wiring, seats.logs);
+    config_manager::wire(&wiring, seats.configuration)?;
     stats_provider::wire(&wiring, seats.stats);
     event_recorder::wire(&wiring, seats.events)?;
     node_api::wire(&wiring, seats.api)?;

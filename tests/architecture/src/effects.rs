@@ -22,7 +22,11 @@ const MAY: &[(&str, &[Opens], &str)] = &[
         &[Files, Sockets, Processes],
         "effects are what the bridge is for, each behind a trait",
     ),
-    ("bin/kubelet/", &[Files], "configuration, kubeconfig and host name are read before there is a tree"),
+    (
+        "bin/kubelet/",
+        &[Files],
+        "configuration, kubeconfig and host name are read before there is a tree; a changed configuration by the same code",
+    ),
     ("bin/understudy/", &[Files, Sockets, Processes], "a companion for people, no part of the kubelet"),
 ];
 /// The directories of everything that is shipped.

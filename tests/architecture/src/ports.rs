@@ -8,6 +8,7 @@ use crate::source::files;
 /// What the sources in a directory name of the bridge's traits. A directory below another one counts for itself.
 const PORTS: &[(&str, &[&str])] = &[
     ("actors/certificate-manager/", &["CertificateRequests", "CertificateStore", "Clock"]),
+    ("actors/config-manager/", &["StaticFiles"]),
     ("actors/event-recorder/", &["Clock", "Events"]),
     ("actors/eviction-manager/", &["CgroupReads", "NodeStats", "PodDirReads", "Stats"]),
     ("actors/garbage-collector/", &["Clock", "PodDirs", "PodRemoval"]),

@@ -7,6 +7,7 @@
 )]
 
 pub mod cases;
+pub mod configuration;
 pub mod mortal;
 pub mod node;
 pub mod process;

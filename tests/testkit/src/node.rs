@@ -39,6 +39,8 @@ use supervision::{Place, Policy, Tree};
 
 use stage::Sandbox;
 
+use crate::configuration::FakeConfiguration;
+
 /// Where manifests lie on the fake disk.
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// The name of a sandboxed node.
@@ -80,6 +82,8 @@ pub struct World {
     pub resolv_conf: Option<String>,
     /// Ports that the node listens on.
     pub listeners: FakeListeners,
+    /// The kubelet's configuration, which is read by order.
+    pub configuration: Arc<FakeConfiguration>,
     /// Certificates that the cluster signs; empty if it signs none.
     pub certificates: Vec<wiring::ManagedCertificate>,
 }
@@ -110,6 +114,7 @@ impl World {
             resolv_conf: None,
             listeners: FakeListeners::default(),
             certificates: Vec::new(),
+            configuration: Arc::new(FakeConfiguration::new(node_resources())),
             api: None,
         }
     }
@@ -170,6 +175,11 @@ impl World {
                 drivers: Arc::new(self.plugins.clone()),
             },
             addresses: Arc::new(self.addresses.clone()),
+            configuration: wiring::ConfigurationPorts {
+                source: self.configuration.clone(),
+                files: Arc::new(FakeStaticFiles::new(self.disk.clone())),
+                watched: Vec::new(),
+            },
             cluster: self.api.as_ref().map(Self::cluster),
             serving: None,
             listeners: Arc::new(self.listeners.clone()),

@@ -339,3 +339,19 @@ fn an_image_that_no_answer_describes_goes_by_the_id_of_its_record() {
         assert_eq!(removals(stage), [huge]);
     });
 }
+
+#[test]
+fn changed_thresholds_hold_from_the_next_look_on() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.run(&pod(0)).await;
+        near.stats.set_disk(15 * GIB);
+        let actor = collector(stage, &near, CollectionPolicy::default());
+        add_all(stage, &["first", "second"]);
+        stage.pass(3 * PERIOD).await;
+        assert!(removals(stage).is_empty(), "the disk is not full by the thresholds of the start");
+        actor.address().tell(configured(5)).unwrap();
+        stage.pass(2 * PERIOD).await;
+        assert_eq!(removals(stage).len(), 2);
+    });
+}

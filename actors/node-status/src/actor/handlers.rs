@@ -1,11 +1,16 @@
 //! The handlers of NodeStatus's messages.
 
+use std::sync::Arc;
+
 use actix::Handler;
-use messages::facts::{CsiDriversObserved, OtherVolumesObserved, PressureObserved, RuntimeObserved};
-use messages::node_status::{PostNotReady, ResendNode, SubsystemReported};
+use messages::facts::{
+    CsiDriversObserved, NodeResourcesConfigured, OtherVolumesObserved, PressureObserved, RuntimeObserved,
+};
+use messages::node_status::{NodeStatusConfigured, PostNotReady, ResendNode, SubsystemReported};
 use supervision::{Ctx, ReplyLater, reply_later};
 
-use super::NodeStatus;
+use super::{NodeStatus, Timer};
+use crate::NodeStatusConfig;
 
 impl Handler<RuntimeObserved> for NodeStatus {
     type Result = ();
@@ -79,5 +84,29 @@ impl Handler<PostNotReady> for NodeStatus {
         self.last = Some(reply);
         self.update(ctx);
         later
+    }
+}
+
+impl Handler<NodeResourcesConfigured> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+        if self.deps.config.resources != resources {
+            self.deps.config = Arc::new(NodeStatusConfig { resources, ..(*self.deps.config).clone() });
+            self.update(ctx);
+        }
+    }
+}
+
+impl Handler<NodeStatusConfigured> for NodeStatus {
+    type Result = ();
+    fn handle(&mut self, configured: NodeStatusConfigured, ctx: &mut Ctx<Self>) {
+        let NodeStatusConfigured { update, report } = configured;
+        if (self.deps.config.update, self.deps.config.report) == (update, report) {
+            return;
+        }
+        self.deps.config = Arc::new(NodeStatusConfig { update, report, ..(*self.deps.config).clone() });
+        // The posting after the next one is due by it.
+        self.reports.set_every(report);
+        ctx.set_timer(Timer::Update, update);
     }
 }

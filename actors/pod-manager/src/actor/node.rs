@@ -7,7 +7,7 @@ use actix::Handler;
 use bridge_kube::ApiError;
 use k8s_openapi::api::core::v1::Node;
 use messages::PodUid;
-use messages::facts::NodeObserved;
+use messages::facts::{NodeObserved, NodeResourcesConfigured};
 use messages::node_status::ResendNode;
 use supervision::{Ctx, Subsystem};
 
@@ -76,6 +76,21 @@ impl Handler<NodeObserved> for PodManager {
                 ctx.cancel_timer(&Timer::Mirror(name));
             }
             self.mirror(ctx);
+        }
+    }
+}
+
+impl Handler<NodeResourcesConfigured> for PodManager {
+    type Result = ();
+    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+        if self.node.resources == resources {
+            return;
+        }
+        self.deps.config.node.set_resources(&resources);
+        self.node.set_resources(&resources);
+        // Pods that were admitted or refused are not judged again.
+        if self.waiting > 0 {
+            self.decide(ctx);
         }
     }
 }

@@ -60,6 +60,13 @@ impl NodeView {
         }
         view
     }
+
+    /// The node has these resources from now on.
+    pub(crate) fn set_resources(&mut self, amounts: &Arc<NodeResources>) {
+        let pods = amounts.capacity.get(resources::PODS).map(|pods| pods.units_rounded_up());
+        self.pods_max = pods.and_then(|pods| usize::try_from(pods).ok()).unwrap_or(self.pods_max);
+        self.resources = amounts.clone();
+    }
 }
 
 /// The labels that every node has, and those of `--node-labels`, which override them.

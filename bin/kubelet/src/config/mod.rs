@@ -11,6 +11,7 @@ pub mod error;
 pub mod eviction;
 pub mod gates;
 pub mod images;
+pub mod live;
 pub mod logging;
 pub(crate) mod merge;
 pub mod node;

@@ -49,6 +49,7 @@ fn unused_images_are_deleted_as_the_configuration_says() {
 
 fn loaded() -> Loaded {
     Loaded {
+        args: Vec::new(),
         config: KubeletConfiguration::default(),
         understudy: UnderstudyConfiguration::default(),
         flags: KubeletFlags::default(),

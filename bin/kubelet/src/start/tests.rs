@@ -13,6 +13,7 @@ fn member() -> Loaded {
     let flags =
         KubeletFlags { kubeconfig: "/etc/kubernetes/kubelet.conf".to_owned(), ..KubeletFlags::default() };
     Loaded {
+        args: Vec::new(),
         config: KubeletConfiguration::default(),
         understudy: UnderstudyConfiguration::default(),
         flags,

@@ -1,6 +1,7 @@
 //! The seats of all actors, and their addresses.
 
 use certificate_manager::CertificateManager;
+use config_manager::ConfigManager;
 use event_recorder::EventRecorder;
 use eviction_manager::EvictionManager;
 use garbage_collector::GarbageCollector;
@@ -37,6 +38,7 @@ pub(super) struct Seats {
     pub(super) garbage: Seated<GarbageCollector>,
     pub(super) eviction: Seated<EvictionManager>,
     pub(super) logs: Seated<LogManager>,
+    pub(super) configuration: Seated<ConfigManager>,
     pub(super) stats: Seated<StatsProvider>,
     pub(super) objects: Seated<ObjectCache>,
     pub(super) events: Seated<EventRecorder>,
@@ -64,6 +66,7 @@ impl Seats {
             garbage: tree.seat(Vitality::Degradable),
             eviction: tree.seat(Vitality::Degradable),
             logs: tree.seat(Vitality::Degradable),
+            configuration: tree.seat(Vitality::Degradable),
             stats: tree.seat(Vitality::Degradable),
             objects: tree.seat(Vitality::Degradable),
             events: tree.seat(Vitality::Degradable),
@@ -88,6 +91,7 @@ impl Seats {
             garbage: self.garbage.handle(),
             eviction: self.eviction.handle(),
             logs: self.logs.handle(),
+            configuration: self.configuration.handle(),
             stats: self.stats.handle(),
             objects: self.objects.handle(),
             events: self.events.handle(),
@@ -111,6 +115,7 @@ pub(super) struct Actors {
     pub(super) garbage: Supervised<GarbageCollector>,
     pub(super) eviction: Supervised<EvictionManager>,
     pub(super) logs: Supervised<LogManager>,
+    pub(super) configuration: Supervised<ConfigManager>,
     pub(super) stats: Supervised<StatsProvider>,
     pub(super) objects: Supervised<ObjectCache>,
     pub(super) events: Supervised<EventRecorder>,

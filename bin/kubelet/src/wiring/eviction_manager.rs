@@ -27,6 +27,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> promet
         evict: actors.pool.address(),
         manager: actors.manager.address(),
         pool: actors.pool.address(),
+        configuration: actors.configuration.address(),
         events: actors.events.address(),
         annotated: actors.events.address(),
         metrics,

@@ -20,6 +20,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
         secrets: actors.objects.asked(),
         compute: bridge.compute.clone(),
         events: actors.events.address(),
+        configuration: actors.configuration.address(),
         settings: settings.images.clone(),
         history: ImageHistory::default(),
         metrics,

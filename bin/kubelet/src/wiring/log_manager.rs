@@ -12,6 +12,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
         clock: bridge.clock.clone(),
         rotation: settings.logs,
         pleg: actors.pleg.address(),
+        configuration: actors.configuration.address(),
     };
     seat.start(&wiring.places.actors, move || LogManager::new(deps.clone()));
 }

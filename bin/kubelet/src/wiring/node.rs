@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bridge_cri::Operations;
+use messages::config_manager::{GetConfiguration, ReloadConfiguration};
 use messages::event_recorder::{GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
@@ -38,6 +39,10 @@ pub struct Node {
     pub record: Address<RecordEvent>,
     /// Records an event with annotations.
     pub record_annotated: Address<RecordAnnotatedEvent>,
+    /// Has the configuration read anew.
+    pub reload: Address<ReloadConfiguration>,
+    /// Asks for the configuration in force.
+    pub configuration: AskPort<Outside, GetConfiguration>,
     /// PodManager: the pods of the API server.
     pub api_pods: Address<ApiPodsChanged>,
     /// Ends pods for a reason of the node.
@@ -99,6 +104,8 @@ impl Node {
             events: actors.events.asked(),
             record: actors.events.address(),
             record_annotated: actors.events.address(),
+            reload: actors.configuration.address(),
+            configuration: actors.configuration.asked(),
             api_pods: actors.manager.address(),
             evict: actors.pool.address(),
             collect: actors.garbage.address(),

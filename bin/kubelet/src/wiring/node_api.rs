@@ -26,6 +26,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) -> prometheus::Re
             events: actors.events.asked(),
             summary: actors.stats.asked(),
             usage: actors.stats.asked(),
+            configuration: actors.configuration.asked(),
             shared: SharedAnswers::default(),
         },
         secured: secured(wiring, reviewed),

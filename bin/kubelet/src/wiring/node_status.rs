@@ -47,6 +47,7 @@ pub(super) fn wire(
             .collect(),
         observed: actors.pleg.address(),
         pressure: actors.eviction.address(),
+        configuration: actors.configuration.address(),
         events: actors.events.address(),
         metrics,
     };

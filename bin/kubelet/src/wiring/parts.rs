@@ -23,6 +23,7 @@ use bridge_reviews::ReviewTtls;
 use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
 pub use certificate_manager::{IdentityLost, ManagedCertificate};
+use config_manager::ConfigurationSource;
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
 use image_manager::ImageSettings;
@@ -44,6 +45,8 @@ pub struct Bridge {
     pub io: Io,
     /// That for what clients ask of the kubelet.
     pub server: Io,
+    /// The kubelet's configuration, which may change while it runs.
+    pub configuration: ConfigurationPorts,
     /// Opens the node's listening ports.
     pub listeners: Arc<dyn Listeners>,
     /// Connects callers to the runtime's streaming server.
@@ -94,6 +97,17 @@ pub struct Bridge {
     pub certificates: Vec<ManagedCertificate>,
     /// Where CertificateManager reports that the kubelet must end for want of an identity.
     pub lost: IdentityLost,
+}
+
+/// The ways to the kubelet's configuration.
+#[derive(Clone)]
+pub struct ConfigurationPorts {
+    /// The configuration in force, and its reading.
+    pub source: Arc<dyn ConfigurationSource>,
+    /// Watches its files.
+    pub files: Arc<dyn StaticFiles>,
+    /// The files and directories that it is read from.
+    pub watched: Vec<PathBuf>,
 }
 
 /// The ways to plugins.

@@ -34,6 +34,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
         observed: actors.pleg.address(),
         pressure: actors.eviction.address(),
         node: actors.resend_node(),
+        configuration: actors.configuration.address(),
         evict: actors.pool.address(),
         mirrors: actors.status.address(),
         api: bridge.cluster_api(Traffic::Statuses).map(|api| api as _),

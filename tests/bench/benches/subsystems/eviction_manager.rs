@@ -67,6 +67,7 @@ impl Subject for Alone {
                 pods(count).iter().for_each(|pod| drop(all.of(pod, WorkerState::Syncing, false)));
                 reports.tell(all.all()).expect("there is room");
             }),
+            configuration: sinks.sink(),
             events: sinks.sink(),
             annotated: sinks.sink(),
             metrics: EvictionMetrics::new().expect("metrics are defined once"),

@@ -51,6 +51,7 @@ impl Subject for Alone {
             secrets: AskPort::answering("ObjectCache", |_| None),
             compute: stage.compute.clone(),
             events: Count::default().sink(),
+            configuration: Count::default().sink(),
             settings: ImageSettings::default(),
             history: ImageHistory::default(),
             metrics: ImageMetrics::new(),

@@ -57,6 +57,7 @@ impl Subject for Alone {
                 events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
                 summary: AskPort::answering("StatsProvider", |_| Some(Err("none".to_owned()))),
                 usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
+                configuration: AskPort::answering("ConfigManager", |_| None),
                 shared: SharedAnswers::default(),
             },
             secured: None,

@@ -78,6 +78,7 @@ impl Subject for Alone {
                 runtime.tell(RuntimeObserved(runtime_well())).expect("there is room");
             }),
             pressure: sinks.sink(),
+            configuration: sinks.sink(),
             events: sinks.sink(),
             metrics: NodeStatusMetrics::new(stage.clock.now()).expect("metrics are defined once"),
         };

@@ -57,6 +57,7 @@ impl Subject for Alone {
             observed: sinks.sink(),
             node: None,
             pressure: sinks.sink(),
+            configuration: sinks.sink(),
             evict: sinks.sink(),
             mirrors: sinks.sink(),
             api: None,

@@ -250,6 +250,9 @@ impl Server {
             events: AskPort::answering("EventRecorder", |_| Some(Vec::new())),
             summary: AskPort::answering("StatsProvider", |_| Some(Err("none".to_owned()))),
             usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
+            configuration: AskPort::answering("ConfigManager", |_| {
+                Some(Arc::from(r#"{"kind":"KubeletConfiguration"}"#))
+            }),
             shared: SharedAnswers::default(),
         };
         let counted = CriMetrics::new().unwrap();
@@ -326,7 +329,6 @@ fn offers(debugging: bool, system_logs: Option<PathBuf>, journal: Option<PathBuf
         system_logs,
         journal,
         checkpoints: Some(PathBuf::from("/checkpoints")),
-        configz: Arc::new(serde_json::json!({"kind": "KubeletConfiguration"})),
         zpages: ZPages {
             flagz: Some(Arc::new([("v".to_owned(), "2".to_owned())].into())),
             statusz: Some("1.36.2"),

@@ -81,6 +81,7 @@ async fn beat(tree: &Tree) -> Heart {
         address_observers: Vec::new(),
         observed: Address::sink("observed", |_| {}),
         pressure: Address::sink("pressure", |_| {}),
+        configuration: Address::sink("configuration", |_| {}),
         events: Address::sink("events", move |event: RecordEvent| {
             keep_event.lock().expect("no panic").push(event.reason.to_string());
         }),

@@ -1,6 +1,7 @@
 //! A single fact is told until it is known: its message may be lost after a mailbox has taken it, or its receiver may crash
 //! over it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_kube::fake::FakeApi;
@@ -9,9 +10,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::PodUid;
+use messages::config_manager::ReloadConfiguration;
+use messages::facts::NodeResourcesConfigured;
 use messages::supervision::Fault;
+use pod_spec::quantity::Quantity;
 use supervision::Policy;
-use testkit::node::{FakeNode, World, hard, member};
+use testkit::node::{FakeNode, World, hard, member, node_resources};
 use testkit::{Sandbox, sandbox};
 
 use crate::blame::quarantined;
@@ -201,6 +205,28 @@ fn the_csi_drivers_may_be_lost_at_nodestatus() {
             inject(&node, "NodeStatus", fault.clone());
             let is_ready = || node_ready(&api).is_some_and(|ready| ready.status == "True");
             within(2 * WITHIN_S, "a Node that is ready", is_ready).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn changed_places_for_pods_may_be_lost_at_nodestatus() {
+    for fault in faults("NodeResourcesConfigured") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 453).await;
+            inject(&node, "NodeStatus", fault.clone());
+            let mut resources = (*node_resources()).clone();
+            resources.capacity.insert("pods".to_owned(), Quantity::decimal(7));
+            let resources = NodeResourcesConfigured(Arc::new(resources));
+            world.configuration.change(|configuration| configuration.resources = resources);
+            node.node.reload.tell(ReloadConfiguration).expect("there is room");
+            let places = || {
+                let capacity = api.get::<Node>(None, "node")?.status?.capacity?;
+                capacity.get("pods").map(|pods| pods.0.clone())
+            };
+            within(WITHIN_S, "the new capacity", || places().as_deref() == Some("7")).await;
             node.stop().await;
         });
     }

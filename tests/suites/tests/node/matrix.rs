@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bridge_cri::Rpc;
 use k8s_openapi::api::core::v1::NodeAddress;
+use messages::config_manager::{GetConfiguration, ReloadConfiguration};
 use messages::event_recorder::{EventObject, EventType, GetEvents, RecordAnnotatedEvent, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved, Rejection};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
@@ -95,6 +96,8 @@ async fn stir(node: &FakeNode) {
     let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
+    let _ = node.node.configuration.ask(GetConfiguration, soon).await;
+    let _ = node.node.reload.tell(ReloadConfiguration);
     let _ = node.node.api_pods.tell(ApiPodsChanged(PodSetUpdate::Digest(PodSetDigest::default())));
     let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.99".to_owned() };
     for observer in &node.node.address_observers {

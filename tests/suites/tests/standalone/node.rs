@@ -315,6 +315,11 @@ impl Node {
 
     // ---- directories ----
 
+    /// The file of `--config`.
+    pub fn configuration(&self) -> PathBuf {
+        self.dir.path().join("kubelet.yaml")
+    }
+
     /// The static pods' directory.
     pub fn manifests(&self) -> PathBuf {
         self.dir.path().join("manifests")

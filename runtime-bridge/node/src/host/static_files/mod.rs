@@ -1,4 +1,5 @@
-//! The manifest files of static pods (row 1.1): read completely, and watched for changes. PodSources uses them.
+//! The manifest files of static pods (row 1.1): read completely, and watched for changes. PodSources uses them; ConfigManager
+//! watches the kubelet's configuration (row 30.8).
 
 #[cfg(any(test, feature = "fake"))]
 mod fake;
@@ -113,7 +114,12 @@ impl DiskStaticFiles {
     /// Files are read on the blocking threads of `io`; a watch is a task there, and the runtime must have I/O and time
     /// enabled.
     pub fn new(io: Handle) -> Self {
-        Self { lane: Lane::new("PodSources", io) }
+        Self::for_owner("PodSources", io)
+    }
+
+    /// The same for files of another subsystem, whose blocking calls have a lane of their own.
+    pub fn for_owner(owner: &'static str, io: Handle) -> Self {
+        Self { lane: Lane::new(owner, io) }
     }
 }
 

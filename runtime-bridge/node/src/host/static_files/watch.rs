@@ -175,7 +175,7 @@ fn arm(of: PathBuf, removed: Removed) -> Result<Armed, NotArmed> {
         (path.parent().ok_or(NotArmed::Failed)?, path.file_name().map(OsString::from))
     };
     let warn = |operation: &str, reason: String| {
-        tracing::warn!(path = %path.display(), operation, reason, "static pod path is not watched, only read regularly");
+        tracing::warn!(path = %path.display(), operation, reason, "The path is not watched, only read regularly");
         NotArmed::Failed
     };
     let identity = identity_of(path).ok_or(NotArmed::Failed)?;

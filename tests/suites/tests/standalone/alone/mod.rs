@@ -14,6 +14,7 @@ mod logs;
 mod manifest_url;
 mod process;
 mod refused;
+mod reload;
 mod restarts;
 mod rules;
 mod samples;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         manifest_url::ALL,
         process::ALL,
         refused::ALL,
+        reload::ALL,
         restarts::ALL,
         rules::ALL,
         samples::ALL,
