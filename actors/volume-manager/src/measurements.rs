@@ -180,7 +180,7 @@ mod tests {
 
     /// Pods of two namespaces in turn.
     fn pods(count: usize) -> BTreeMap<PodUid, Arc<str>> {
-        let namespace = |number: usize| Arc::from(if number % 2 == 0 { "even" } else { "odd" });
+        let namespace = |number: usize| Arc::from(if number.is_multiple_of(2) { "even" } else { "odd" });
         (0..count).map(|number| (PodUid::new(&format!("pod-{number}")), namespace(number))).collect()
     }
 

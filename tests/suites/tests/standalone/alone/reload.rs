@@ -54,8 +54,8 @@ fn reload(environment: &Arc<Environment>) {
     for field in ["\"maxPods\":1,", "\"containerLogMaxFiles\":9", "\"verbosity\":5", "\"cluster.local\""] {
         assert!(all.contains(field), "{field} is not in {all}");
     }
-    let waits = node.log().lines().filter(|line| line.contains("wait for a restart")).map(str::to_owned);
-    let waits: Vec<String> = waits.collect();
+    let told = node.log();
+    let waits: Vec<&str> = told.lines().filter(|line| line.contains("wait for a restart")).collect();
     assert!(waits.len() == 1 && waits[0].contains("fields=\"clusterDomain\""), "{waits:?}");
     let second = node.pod("second", containers([sleeper("main")])).phase("Failed");
     assert!(second.text("/status/message").contains("res: pods"), "{}", second.text("/status/message"));
