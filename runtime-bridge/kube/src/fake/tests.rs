@@ -224,7 +224,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_one_object_lasts_for_half_an_hour_and_one_of_many_for_minutes() {
     let (fake, api) = fake();
-    for (select, quiet, renewed) in [(Select::named(None, "n"), 29, 62), (Select::default(), 4, 11)] {
+    for (select, quiet, renewed) in [(Select::named(None, "n"), 29_u32, 62), (Select::default(), 4, 11)] {
         let (watches, lists) = (fake.count(Verb::Watch, "nodes"), fake.count(Verb::List, "nodes"));
         let mut followed = api.follow::<Node>(select);
         assert!(matches!(followed.next().await, Some(Followed::All(_))));
