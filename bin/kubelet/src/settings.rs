@@ -16,6 +16,7 @@ use image_manager::{CollectionPolicy, ImageSettings, PullLimits, ThrottlePolicy,
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use node_api::NodeApiConfig;
+use object_cache::Strategy;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use pod_sources::RestartRules;
@@ -98,6 +99,7 @@ pub fn settings(
         eviction,
         stats: StatsConfig::default(),
         volumes: volume_settings(config, &gates),
+        objects: object_strategy(config),
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -126,6 +128,15 @@ pub fn settings(
         membership: None,
         fault_point: None,
     })
+}
+
+/// How secrets and config maps are kept current; another word stops the start of a member of a cluster, and a kubelet alone reads none.
+fn object_strategy(config: &KubeletConfiguration) -> Strategy {
+    match config.sources.config_map_and_secret_change_detection_strategy.as_str() {
+        "Cache" => Strategy::Cache,
+        "Get" => Strategy::Get,
+        _ => Strategy::Watch,
+    }
 }
 
 /// The settings of volumes; a period of their figures that is not positive turns these off, as upstream.

@@ -39,7 +39,7 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{
-    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, Places, PluginPorts, ServerSettings,
+    Bridge, Cluster, IdentityLost, ManagedCertificate, Membership, ObjectStrategy, Places, PluginPorts, ServerSettings,
     Settings,
 };
 

@@ -35,6 +35,16 @@ fn flags_of_dead_containers_are_limits_unless_negative() {
 }
 
 #[test]
+fn objects_are_kept_current_as_the_configuration_says() {
+    let mut config = KubeletConfiguration::default();
+    assert_eq!(object_strategy(&config), Strategy::Watch);
+    for (word, strategy) in [("Cache", Strategy::Cache), ("Get", Strategy::Get), ("Watch", Strategy::Watch)] {
+        config.sources.config_map_and_secret_change_detection_strategy = word.to_owned();
+        assert_eq!(object_strategy(&config), strategy);
+    }
+}
+
+#[test]
 fn unused_images_are_deleted_as_the_configuration_says() {
     let mut config = KubeletConfiguration::default();
     let collection = |config: &KubeletConfiguration| image_settings(config).collection;

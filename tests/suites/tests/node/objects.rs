@@ -9,6 +9,7 @@ use bridge_kube::{Object, Patch};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde_json::{Value, json};
+use kubelet::wiring::{ObjectStrategy, Settings};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
 use testkit::sandbox;
@@ -138,6 +139,33 @@ fn a_volume_follows_its_config_map_and_is_left_alone_otherwise() {
         assert_eq!(cache.observed["configMaps"], 0, "nobody needs it any more");
         node.stop().await;
     });
+}
+
+#[test]
+fn without_watches_a_volume_follows_its_config_map_by_reads_alone() {
+    for objects in [ObjectStrategy::Cache, ObjectStrategy::Get] {
+        sandbox(Policy::default(), async |sandbox| {
+            let (world, api) = clustered(31);
+            config_map(&api, "conf", json!({"a": "one"}));
+            secret(&api, "env", json!({"a": "YQ=="}));
+            let mut more = mounts_v();
+            more["env"] =
+                json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "env", "key": "a"}}}]);
+            pod(&api, more, json!([{"name": "v", "configMap": {"name": "conf"}}]));
+            let node = FakeNode::start(sandbox, &world, &Settings { objects, ..settings() });
+            until("the pod to be Ready", || told_ready(&api)).await;
+            let v = volume(&world, "configmap");
+            api.change::<ConfigMap>(NS, "conf", None, &Patch::Merge(json!({"data": {"a": "other"}})));
+            until("the new content", || read(&world, &v, "a").as_deref() == Some("other")).await;
+            let reads = api.count(Verb::Get, "configmaps");
+            sandbox.pass(Duration::from_secs(200)).await;
+            let quiet = api.count(Verb::Get, "configmaps") - reads;
+            assert!((1..=8).contains(&quiet), "{objects:?}: {quiet}");
+            let lists = (api.count(Verb::List, "configmaps"), api.count(Verb::List, "secrets"));
+            assert_eq!(lists, (0, 0), "{objects:?}");
+            node.stop().await;
+        });
+    }
 }
 
 #[test]
