@@ -82,6 +82,7 @@ fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
         pull_secrets: secrets.iter().map(|name| Arc::from(*name)).collect(),
         annotations: Arc::default(),
         sandbox_config: Arc::default(),
+        runtime_handler: Arc::default(),
     }
 }
 
@@ -121,6 +122,24 @@ fn an_image_that_is_there_is_given_and_one_that_is_not_is_pulled_once_for_all_as
         }
         assert_eq!(pulls(stage), 1);
         assert_eq!(near.reasons().iter().filter(|reason| *reason == "Pulled").count(), 2, "each is told");
+    });
+}
+
+#[test]
+fn a_pull_carries_the_handler_and_pods_of_two_handlers_share_none() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        publish(stage, ABSENT, 5 * SECOND);
+        let of = |handler: &str| EnsureImage { runtime_handler: Arc::from(handler), ..ask(ABSENT, &[]) };
+        let askers = ["", "other", "other"].map(|handler| asked(&actor, of(handler)));
+        for asker in askers {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        let pulls = stage.fakes.runtime.pulls().into_iter().filter_map(|pull| pull.image);
+        let mut handlers: Vec<_> = pulls.map(|image| image.runtime_handler).collect();
+        handlers.sort();
+        assert_eq!(handlers, ["", "other"]);
     });
 }
 

@@ -380,6 +380,7 @@ pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFac
         thermal_paths: machine.thermal_paths,
         selinux: machine.selinux,
         stop_signals: gates.enabled("ContainerStopSignals"),
+        images_by_handler: gates.enabled("RuntimeClassInImageCriApi"),
         sandbox_text_max: sandbox_text_max(usize::try_from(pods.max_pods).unwrap_or_default()),
     }
 }

@@ -96,7 +96,8 @@ impl ImageManager {
         ctx: &mut Ctx<Self>,
     ) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let before = execute::before(self.deps.images.clone(), records, image, annotations);
+        let handler = task.runtime_handler.clone();
+        let before = execute::before(self.deps.images.clone(), records, image, annotations, handler);
         ctx.effect(
             "look for image before its pull",
             Some(task.pod.clone()),

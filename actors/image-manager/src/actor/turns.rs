@@ -33,7 +33,7 @@ impl ImageManager {
                 continue;
             }
             let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
-            let EnsureImage { pod, annotations, sandbox_config, .. } = first.ask.clone();
+            let EnsureImage { pod, annotations, sandbox_config, runtime_handler, .. } = first.ask.clone();
             let _named = blame::name(&pod.uid);
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
@@ -51,6 +51,7 @@ impl ImageManager {
                 pod: pod.uid.clone(),
                 annotations,
                 sandbox_config,
+                runtime_handler,
             };
             let effect = match means.records.clone() {
                 Some(records) => self.look_before(records, means, task, ctx),
