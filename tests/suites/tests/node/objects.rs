@@ -343,8 +343,10 @@ fn an_image_is_pulled_with_the_handler_of_its_pod_while_the_gate_is_on() {
     for on in [true, false] {
         sandbox(Policy::default(), async |sandbox| {
             let (world, api) = clustered(32);
-            let handler =
-                |name: &str| wire::RuntimeHandler { name: name.to_owned(), ..wire::RuntimeHandler::default() };
+            let handler = |name: &str| wire::RuntimeHandler {
+                name: name.to_owned(),
+                ..wire::RuntimeHandler::default()
+            };
             world.runtime.set_handlers(vec![handler(""), handler("other")]);
             world.runtime.publish(IMAGE, RegistryImage::default());
             api.put(&object::<RuntimeClass>(json!({"metadata": {"name": "special"}, "handler": "other"})));
