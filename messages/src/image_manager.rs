@@ -38,6 +38,8 @@ pub struct EnsureImage {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// The configuration of the pod's sandbox as the runtime's wire has it, which goes with a pull.
     pub sandbox_config: Arc<[u8]>,
+    /// The runtime's handler for which the image is meant; empty for the default one, and while images are the same for all.
+    pub runtime_handler: Arc<str>,
 }
 delivery!(EnsureImage => Result<Arc<PresentImage>, ImageError>: Command, Wait, pod = |m| Some(&m.pod.uid));
 

@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Serialize;
 
-use crate::facts::DesiredPodsChanged;
+use crate::facts::{DesiredPodsChanged, NodeObserved};
 use crate::{PodRef, PodUid, delivery, receives};
 
-/// Asks for a secret as it is now. ObjectCache reads it from a watch that lasts while pods need the secret.
+/// Asks for a secret as it is now. ObjectCache reads it from a watch that lasts while pods need the secret, unless the configuration
+/// wants no watches.
 #[derive(Clone, Debug)]
 pub struct GetSecret {
     /// The pod that needs it.
@@ -22,7 +23,8 @@ pub struct GetSecret {
 }
 delivery!(GetSecret => Result<Arc<Secret>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
 
-/// Asks for a config map as it is now. ObjectCache reads it from a watch that lasts while pods need the config map.
+/// Asks for a config map as it is now. ObjectCache reads it from a watch that lasts while pods need the config map, unless the
+/// configuration wants no watches.
 #[derive(Clone, Debug)]
 pub struct GetConfigMap {
     /// The pod that needs it.
@@ -95,4 +97,5 @@ pub struct PodObjectsChanged {
 }
 delivery!(PodObjectsChanged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-receives!("ObjectCache": DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices);
+receives!("ObjectCache": DesiredPodsChanged, NodeObserved, GetSecret, GetConfigMap, GetRuntimeClass, GetToken,
+    GetServices);

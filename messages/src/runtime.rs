@@ -136,11 +136,11 @@ pub struct RuntimeContainer {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// Absolute path of the log file as the runtime states it; empty if it does not.
     pub log_path: Arc<str>,
-    /// The user and limits that the container really has, as the runtime states them; `None` where it does not.
+    /// The user, limits and stop signal that the container really has, as the runtime states them; `None` where it does not.
     pub effective: Option<Arc<Effective>>,
 }
 
-/// The user and limits that a container really has. A limit is `None` where the runtime does not state it, or where
+/// The user, limits and stop signal that a container really has. A limit is `None` where the runtime does not state it, or where
 /// there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effective {
@@ -152,6 +152,8 @@ pub struct Effective {
     pub cpu_request_millis: Option<i64>,
     /// Memory limit, bytes.
     pub memory_limit_bytes: Option<i64>,
+    /// The signal by which the runtime asks it to end, by its name in the API, such as `SIGTERM`.
+    pub stop_signal: Option<Arc<str>>,
 }
 
 /// A user as the kernel knows it.

@@ -214,7 +214,9 @@ impl ImageManager {
             return self.looked(asker, image, Ok(None), ctx);
         }
         let pod = asker.ask.pod.uid.clone();
-        let look = execute::look(self.deps.images.clone(), image.clone(), asker.ask.annotations.clone());
+        let handler = asker.ask.runtime_handler.clone();
+        let look =
+            execute::look(self.deps.images.clone(), image.clone(), asker.ask.annotations.clone(), handler);
         let since = self.deps.history.now();
         ctx.effect("look for image", Some(pod), look, move |actor, seen, ctx| {
             actor.seen(asker, image, (seen, since), ctx);
@@ -270,7 +272,9 @@ impl ImageManager {
     /// Queues a pull of the image for this asker, or lets the asker join one.
     fn want(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
         let share = match &asker.credentials {
-            Ok(credentials) => credentials::share(&asker.ask.pod.namespace, "", credentials),
+            Ok(credentials) => {
+                credentials::share(&asker.ask.pod.namespace, &asker.ask.runtime_handler, credentials)
+            }
             Err(error) => {
                 let failed = policy::secret_broken(&asker.ask.image, error);
                 return self.refuse(asker, failed);

@@ -86,8 +86,9 @@ pub async fn look(
     images: Arc<dyn Images>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
+    handler: Arc<str>,
 ) -> Result<Option<Image>, CriError> {
-    let request = ImageStatusRequest { image: Some(spec(&image, &annotations)), verbose: false };
+    let request = ImageStatusRequest { image: Some(spec(&image, &annotations, &handler)), verbose: false };
     match images.image_status(request).await {
         Ok(answer) => Ok(answer.image.filter(|image| !image.id.is_empty())),
         Err(error) if error.is_not_found() => Ok(None),
@@ -100,12 +101,13 @@ pub async fn before(
     images: Arc<dyn Images>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
+    handler: Arc<str>,
 ) -> Vec<Image> {
     let listed = list_images(images.clone(), Box::pin(std::future::ready(BTreeSet::<String>::new())));
     if let Ok(Some(listed)) = tokio::time::timeout(BEFORE_MAX, listed).await {
         return listed.images;
     }
-    look(images, image, annotations).await.ok().flatten().into_iter().collect()
+    look(images, image, annotations, handler).await.ok().flatten().into_iter().collect()
 }
 
 /// A pull that has ended.
@@ -136,6 +138,8 @@ pub struct PullTask {
     pub sandbox_config: Arc<[u8]>,
     /// The images that were there before, that no pull has made, and that therefore stay open to all pods.
     pub before: BTreeSet<String>,
+    /// The runtime's handler of the pods that share the pull; may be empty.
+    pub runtime_handler: Arc<str>,
 }
 
 /// The effects that a pull uses.
@@ -225,7 +229,7 @@ async fn pull_with<'a>(
     let sandbox_config = if empty { None } else { PodSandboxConfig::from_bytes(&task.sandbox_config) };
     for credential in tries {
         let auth = credential.map(Credential::to_wire);
-        let image = Some(spec(&key.image, &task.annotations));
+        let image = Some(spec(&key.image, &task.annotations, &task.runtime_handler));
         let request = PullImageRequest { image, auth, sandbox_config: sandbox_config.clone() };
         match images.pull_image(request, key.share).await {
             Ok(image_ref) if image_ref.is_empty() => {
@@ -251,7 +255,8 @@ async fn inspect(
     took: Duration,
     recorded: bool,
 ) -> Pulled {
-    match look(images, task.key.image.clone(), task.annotations.clone()).await {
+    let (annotations, handler) = (task.annotations.clone(), task.runtime_handler.clone());
+    match look(images, task.key.image.clone(), annotations, handler).await {
         Ok(Some(seen)) => {
             let bytes = seen.size;
             let image = PresentImage { image_ref, ..present(seen) };
@@ -269,7 +274,12 @@ pub fn present(image: Image) -> PresentImage {
     PresentImage { image_ref: image.id, uid: image.uid.map(|uid| uid.value), username }
 }
 
-/// An image with the annotations of the pod that wants it, as upstream sends them.
-fn spec(image: &str, annotations: &BTreeMap<String, String>) -> ImageSpec {
-    ImageSpec { image: image.to_owned(), annotations: annotations.clone(), ..ImageSpec::default() }
+/// An image with the annotations and the handler of the pod that wants it, as upstream sends them.
+fn spec(image: &str, annotations: &BTreeMap<String, String>, handler: &str) -> ImageSpec {
+    ImageSpec {
+        image: image.to_owned(),
+        annotations: annotations.clone(),
+        runtime_handler: handler.to_owned(),
+        ..ImageSpec::default()
+    }
 }

@@ -90,6 +90,7 @@ fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
         pull_secrets: secrets.iter().map(|name| Arc::from(*name)).collect(),
         annotations: Arc::default(),
         sandbox_config: Arc::default(),
+        runtime_handler: Arc::default(),
     }
 }
 
@@ -172,6 +173,24 @@ fn a_new_incarnation_asks_for_the_configuration_that_has_changed_since_the_start
         assert_eq!(near.configuration.count(), 0, "the first one has that of the start");
         stage.crash::<ImageManager>().await;
         stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
+    });
+}
+
+#[test]
+fn a_pull_carries_the_handler_and_pods_of_two_handlers_share_none() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        publish(stage, ABSENT, 5 * SECOND);
+        let of = |handler: &str| EnsureImage { runtime_handler: Arc::from(handler), ..ask(ABSENT, &[]) };
+        let askers = ["", "other", "other"].map(|handler| asked(&actor, of(handler)));
+        for asker in askers {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        let pulls = stage.fakes.runtime.pulls().into_iter().filter_map(|pull| pull.image);
+        let mut handlers: Vec<_> = pulls.map(|image| image.runtime_handler).collect();
+        handlers.sort();
+        assert_eq!(handlers, ["", "other"]);
     });
 }
 

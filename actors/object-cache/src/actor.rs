@@ -11,7 +11,8 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPodsChanged, Source};
+use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved, Source};
+use messages::node_status::ResendNode;
 use messages::object_cache::{
     GetConfigMap, GetRuntimeClass, GetSecret, GetToken, ObjectError, PodObjectsChanged, Token,
 };
@@ -24,6 +25,7 @@ use crate::object_store::{Kind, Lookup, ObjectStore};
 use crate::references::{self, References};
 use crate::room::Name;
 use crate::shares::{ObjectKey, Place, ReadLines, Watches};
+use crate::strategy::{self, Strategy};
 use crate::tokens::{Issued, TokenKey};
 
 mod cached_kind;
@@ -34,6 +36,8 @@ use services::AllServices;
 
 /// Longest wait for an object that has not been read yet.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The same where objects are not watched: there is nothing older to answer with. Askers wait for ten seconds and more.
+const READ_PATIENCE: Duration = Duration::from_secs(9);
 /// How often objects and watches that are no longer needed are removed.
 const SWEEP: Duration = Duration::from_secs(60);
 /// At most so many asks wait for one token, or for the services.
@@ -49,12 +53,16 @@ type StoreOf<K> = ObjectStore<K, EffectId, Reply<ObjectAnswer<Arc<K>>>>;
 pub struct ObjectCacheDeps {
     /// The API server; `None` if the node stands alone.
     pub api: Option<Arc<dyn PodObjects>>,
+    /// How secrets and config maps are kept current.
+    pub strategy: Strategy,
     /// Wall time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Told that the objects of a pod have changed.
     pub observers: Vec<Address<PodObjectsChanged>>,
     /// PodManager, asked to send the desired pods again.
     pub resend_desired: Address<ResendDesired>,
+    /// NodeStatus, asked to send the Node again; `None` if the node stands alone.
+    pub resend_node: Option<Address<ResendNode>>,
 }
 
 /// A timer of the actor.
@@ -96,11 +104,12 @@ pub struct ObjectCache {
 impl ObjectCache {
     /// An incarnation without objects.
     pub fn new(deps: ObjectCacheDeps) -> Self {
+        let strategy = deps.strategy;
         Self {
             deps,
             origin: Instant::now(),
-            secrets: ObjectStore::new(Kind::Secret, Secret::bytes),
-            config_maps: ObjectStore::new(Kind::ConfigMap, ConfigMap::bytes),
+            secrets: ObjectStore::new(Kind::Secret, Secret::bytes).kept_by(strategy),
+            config_maps: ObjectStore::new(Kind::ConfigMap, ConfigMap::bytes).kept_by(strategy),
             runtime_classes: ObjectStore::new(Kind::RuntimeClass, RuntimeClass::bytes),
             watches: Watches::default(),
             reads: ReadLines::default(),
@@ -121,14 +130,20 @@ impl ObjectCache {
     {
         let Some(api) = self.deps.api.clone() else { return reply.send(Err(alone(K::KIND.word(), &name))) };
         let now = self.origin.elapsed();
-        match K::object_store(self).get(&name, reply, now) {
+        let object = (K::KIND, name);
+        // The pod may have come before the word of it.
+        if self.deps.strategy == Strategy::Cache && !self.references.refers(&pod, &object) {
+            K::object_store(self).expire(&object.1);
+        }
+        let is_watched = K::object_store(self).strategy() == Strategy::Watch;
+        let patience = if is_watched { PATIENCE } else { READ_PATIENCE };
+        match K::object_store(self).get(&object.1, reply, now) {
             Lookup::Known(reply, answer) => reply.send(answer),
             Lookup::Full(reply) => reply.send(Err(K::KIND.not_synced())),
-            Lookup::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, name.clone()), PATIENCE),
+            Lookup::Waits(true) => ctx.set_timer(Timer::Patience(K::KIND, object.1.clone()), patience),
             Lookup::Waits(false) => {}
         }
-        K::object_store(self).asked_by(&name, pod);
-        let object = (K::KIND, name);
+        K::object_store(self).asked_by(&object.1, pod);
         if K::object_store(self).needs_watch(&object.1) {
             match self.watches.take(&object) {
                 Place::Free => self.watch::<K>(&*api, &object.1, ctx),
@@ -210,18 +225,18 @@ impl ObjectCache {
         let now = self.origin.elapsed();
         self.reads.ended(&name.0);
         let read = match answer {
-            Ok(object) => Some(vec![object]),
-            Err(error) if error.is_not_found() => Some(Vec::new()),
+            Ok(object) => Ok(vec![object]),
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
             Err(error) => {
                 may_be_outdated(K::KIND, name, &error);
-                None
+                Err(error)
             }
         };
-        let is_news = K::object_store(self).end_read(name, now, read.is_some());
+        let is_news = K::object_store(self).end_read(name, now, read.is_ok());
         match read {
-            Some(all) if is_news => self.heard::<K>(name, Followed::All(all), ctx),
-            Some(_) => {}
-            None => self.give_up::<K>(name),
+            Ok(all) if is_news => self.heard::<K>(name, Followed::All(all), ctx),
+            Ok(_) => {}
+            Err(error) => self.give_up::<K>(name, Some(&error)),
         }
         self.read_next(&name.0, ctx);
     }
@@ -258,11 +273,28 @@ impl ObjectCache {
     fn note_references(&mut self, uid: &PodUid) {
         let needs = |pod: &&Arc<DesiredPod>| pod.source == Source::Api && pod.rejected.is_none();
         let objects = self.desired.get(uid).filter(needs).map(|desired| references::of(&desired.pod));
-        self.references.set(uid, objects.unwrap_or_default());
+        let objects = objects.unwrap_or_default();
+        if self.deps.strategy == Strategy::Cache {
+            for object in objects.iter().filter(|object| !self.references.refers(uid, object)) {
+                match object.0 {
+                    Kind::Secret => self.secrets.expire(&object.1),
+                    Kind::ConfigMap => self.config_maps.expire(&object.1),
+                    Kind::RuntimeClass => {}
+                }
+            }
+        }
+        self.references.set(uid, objects);
     }
 
-    fn give_up<K: CachedKind>(&mut self, name: &Name) {
+    /// Answers the asks that wait for the object with what was known last, or why there is nothing: where objects are not watched, in
+    /// the API server's words.
+    fn give_up<K: CachedKind>(&mut self, name: &Name, why: Option<&ApiError>) {
         let (waiting, answer) = K::object_store(self).give_up(name);
+        let why = why.filter(|_| K::object_store(self).strategy() != Strategy::Watch);
+        let answer = match (answer, why) {
+            (Err(error), Some(why)) if !error.not_found => Err(failed(said(why))),
+            (answer, _) => answer,
+        };
         waiting.into_iter().for_each(|reply| reply.send(answer.clone()));
     }
 
@@ -419,13 +451,16 @@ impl Subsystem for ObjectCache {
         self.follow_services(ctx);
         ctx.set_timer(Timer::Sweep, SWEEP);
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
+        if let Some(node) = self.deps.resend_node.as_ref().filter(|_| self.deps.strategy == Strategy::Cache) {
+            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+        }
     }
 
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
-            Timer::Patience(Kind::Secret, name) => self.give_up::<Secret>(&name),
-            Timer::Patience(Kind::ConfigMap, name) => self.give_up::<ConfigMap>(&name),
-            Timer::Patience(Kind::RuntimeClass, name) => self.give_up::<RuntimeClass>(&name),
+            Timer::Patience(Kind::Secret, name) => self.give_up::<Secret>(&name, None),
+            Timer::Patience(Kind::ConfigMap, name) => self.give_up::<ConfigMap>(&name, None),
+            Timer::Patience(Kind::RuntimeClass, name) => self.give_up::<RuntimeClass>(&name, None),
             Timer::Services => self.services_not_read(),
             Timer::Sweep => self.sweep(ctx),
         }
@@ -466,6 +501,16 @@ impl actix::Handler<DesiredPodsChanged> for ObjectCache {
             }
             Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
+    }
+}
+
+impl actix::Handler<NodeObserved> for ObjectCache {
+    type Result = ();
+
+    fn handle(&mut self, NodeObserved(node): NodeObserved, _ctx: &mut Ctx<Self>) {
+        let ttl = strategy::ttl(node.as_deref());
+        self.secrets.set_ttl(ttl);
+        self.config_maps.set_ttl(ttl);
     }
 }
 

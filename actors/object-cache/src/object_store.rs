@@ -10,6 +10,7 @@ use messages::PodUid;
 use messages::object_cache::ObjectError;
 
 use crate::room::{Name, Room};
+use crate::strategy::{Strategy, TTL_DEFAULT};
 
 /// A watch is closed when no actor has asked for its object for so long.
 const IDLE_MAX: Duration = Duration::from_secs(300);
@@ -84,9 +85,15 @@ struct StoredObject<K, F, W> {
 }
 
 impl<K, F, W> StoredObject<K, F, W> {
-    /// Whether what is known is out of date.
-    fn is_stale(&self, now: Duration) -> bool {
-        self.watch.is_none() && !self.frozen && now.saturating_sub(self.read) > FRESH_MAX
+    /// Whether what is known is out of date. Under [`Strategy::Cache`] it holds for `ttl`, and that there is no object never does.
+    fn is_stale(&self, strategy: Strategy, ttl: Duration, now: Duration) -> bool {
+        let age = now.saturating_sub(self.read);
+        let is_old = match strategy {
+            Strategy::Watch => self.watch.is_none() && age > FRESH_MAX,
+            Strategy::Cache => age >= ttl || matches!(self.known, ObjectState::Absent),
+            Strategy::Get => true,
+        };
+        is_old && !self.frozen
     }
 }
 
@@ -125,13 +132,44 @@ pub struct ObjectStore<K, F, W> {
     /// Those that are.
     watched: Room,
     bytes_of: fn(&K) -> usize,
+    strategy: Strategy,
+    /// How long what was read holds under [`Strategy::Cache`].
+    ttl: Duration,
 }
 
 impl<K, F, W> ObjectStore<K, F, W> {
     /// An empty one, for objects of these sizes.
     pub fn new(kind: Kind, bytes_of: fn(&K) -> usize) -> Self {
         let (room, watched) = (Room::default(), Room::default());
-        Self { kind, items: BTreeMap::new(), room, watched, bytes_of }
+        let (strategy, ttl) = (Strategy::Watch, TTL_DEFAULT);
+        Self { kind, items: BTreeMap::new(), room, watched, bytes_of, strategy, ttl }
+    }
+
+    /// The same for objects that are kept current in this way.
+    #[must_use]
+    pub fn kept_by(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// How the objects are kept current.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Sets how long what was read holds under [`Strategy::Cache`].
+    pub fn set_ttl(&mut self, ttl: Duration) {
+        self.ttl = ttl;
+    }
+
+    /// Under [`Strategy::Cache`] a pod that is new to an object is shown nothing that was read before: the object is forgotten, unless
+    /// it never changes.
+    pub fn expire(&mut self, name: &Name) {
+        let Some(item) = self.items.get_mut(name) else { return };
+        if self.strategy == Strategy::Cache && !item.frozen {
+            item.known = ObjectState::Nothing;
+            self.room.remove(name);
+        }
     }
 
     /// The number of objects, and of watches.
@@ -153,7 +191,8 @@ impl<K, F, W> ObjectStore<K, F, W> {
             owed: false,
         });
         item.asked = now;
-        match answer(self.kind, name, &item.known).filter(|_| !item.is_stale(now)) {
+        let is_stale = item.is_stale(self.strategy, self.ttl, now);
+        match answer(self.kind, name, &item.known).filter(|_| !is_stale) {
             Some(answer) => Lookup::Known(who, answer),
             None if item.waiting.len() >= WAITING_MAX => Lookup::Full(who),
             None => {
@@ -177,7 +216,8 @@ impl<K, F, W> ObjectStore<K, F, W> {
 
     /// Whether the object should be watched and is not.
     pub fn needs_watch(&self, name: &Name) -> bool {
-        self.items.get(name).is_some_and(|item| item.watch.is_none() && !item.frozen)
+        let is_unwatched = |item: &StoredObject<K, F, W>| item.watch.is_none() && !item.frozen;
+        self.strategy == Strategy::Watch && self.items.get(name).is_some_and(is_unwatched)
     }
 
     /// Notes that the object is watched now.
@@ -291,6 +331,10 @@ impl<K, F, W> ObjectStore<K, F, W> {
         let mut closed: Vec<_> = unneeded.map(|watch| (name.clone(), watch)).into_iter().collect();
         let waiting = std::mem::take(&mut item.waiting);
         let answers = answer(self.kind, name, &item.known).map(|answer| (waiting, answer));
+        if self.strategy == Strategy::Get && !item.frozen {
+            // The next ask is answered by the next read, whatever becomes of that.
+            item.known = ObjectState::Nothing;
+        }
         closed.extend(self.keep(name));
         NewsOutcome { changed, closed, answers }
     }
@@ -307,11 +351,12 @@ impl<K, F, W> ObjectStore<K, F, W> {
     /// Removes objects that no pod refers to and objects with an idle watch. Returns the watches to close.
     pub fn sweep(&mut self, referred: &BTreeSet<&Name>, now: Duration) -> Vec<(Name, F)> {
         let mut closed = Vec::new();
+        let idle_max = if self.strategy == Strategy::Cache { IDLE_MAX.max(self.ttl) } else { IDLE_MAX };
         let (room, watched) = (&mut self.room, &mut self.watched);
         self.items.retain(|name, item| {
             let unasked = now.saturating_sub(item.asked);
             // An object that has not been read yet keeps its watch, or it would have to be read again.
-            let idle = unasked > IDLE_MAX && !matches!(item.known, ObjectState::Nothing) && !item.frozen;
+            let idle = unasked > idle_max && !matches!(item.known, ObjectState::Nothing) && !item.frozen;
             let unknown = !referred.contains(name) && unasked > UNKNOWN_MAX && item.waiting.is_empty();
             if idle || unknown {
                 closed.extend(item.watch.take().map(|watch| (name.clone(), watch)));
@@ -331,6 +376,9 @@ fn answer<K>(kind: Kind, name: &Name, known: &ObjectState<K>) -> Option<Result<A
         ObjectState::There(object) => Some(Ok(object.clone())),
     }
 }
+
+#[cfg(test)]
+mod strategies;
 
 #[cfg(test)]
 mod tests {

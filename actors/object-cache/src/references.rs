@@ -36,6 +36,11 @@ impl References {
         }
     }
 
+    /// Whether the pod is known to refer to the object.
+    pub fn refers(&self, uid: &PodUid, object: &(Kind, Name)) -> bool {
+        self.of_pods.get(uid).is_some_and(|objects| objects.contains(object))
+    }
+
     /// The pods that refer to the object.
     pub fn pods(&self, object: &(Kind, Name)) -> impl Iterator<Item = &PodUid> {
         self.pods_of.get(object).into_iter().flatten()
@@ -128,6 +133,7 @@ mod tests {
         references.set(&a, set(&["x", "y"]));
         references.set(&b, set(&["y"]));
         assert_eq!(references.pods(&object("y")).collect::<Vec<_>>(), [&a, &b]);
+        assert!(references.refers(&a, &object("x")) && !references.refers(&b, &object("x")));
         references.set(&a, set(&["z"]));
         assert_eq!(references.pods(&object("y")).collect::<Vec<_>>(), [&b]);
         assert_eq!(references.objects().cloned().collect::<BTreeSet<_>>(), set(&["y", "z"]));

@@ -7,12 +7,13 @@ use std::time::Duration;
 use bridge_io::Io;
 use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
-use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Service, Volume};
-use messages::facts::{DesiredPod, DesiredPodsChanged};
+use k8s_openapi::api::core::v1::{Node, Secret, SecretVolumeSource, Service, Volume};
+use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved};
+use messages::node_status::ResendNode;
 use messages::object_cache::{GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token};
 use messages::pod_manager::ResendDesired;
 use messages::supervision::Fault as ActorFault;
-use object_cache::{ObjectCache, ObjectCacheDeps};
+use object_cache::{ObjectCache, ObjectCacheDeps, Strategy};
 use serde_json::json;
 use stage::{Neighbour, Stage, alone, api_pod, ask, desired_of};
 use supervision::Supervised;
@@ -22,6 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Neighbours {
     api: FakeApi,
     manager: Neighbour<ResendDesired>,
+    node: Neighbour<ResendNode>,
     pool: Neighbour<PodObjectsChanged>,
     volumes: Neighbour<PodObjectsChanged>,
 }
@@ -35,6 +37,7 @@ impl Neighbours {
         Self {
             api,
             manager: Neighbour::new("PodManager"),
+            node: Neighbour::new("NodeStatus"),
             pool: Neighbour::new("PodWorkerPool"),
             volumes: Neighbour::new("VolumeManager"),
         }
@@ -44,12 +47,22 @@ impl Neighbours {
         stage.start(self.deps(stage), ObjectCache::new)
     }
 
+    fn start_with(&self, stage: &Stage<'_>, strategy: Strategy) -> Supervised<ObjectCache> {
+        stage.start(ObjectCacheDeps { strategy, ..self.deps(stage) }, ObjectCache::new)
+    }
+
+    fn reads(&self) -> u64 {
+        self.api.count(Verb::Get, "secrets")
+    }
+
     fn deps(&self, stage: &Stage<'_>) -> ObjectCacheDeps {
         ObjectCacheDeps {
             api: Some(Arc::new(self.api.client(&Io::current()))),
+            strategy: Strategy::Watch,
             clock: stage.fakes.clock.clone(),
             observers: vec![self.pool.address(), self.volumes.address()],
             resend_desired: self.manager.address(),
+            resend_node: Some(self.node.address()),
         }
     }
 
@@ -181,6 +194,76 @@ fn what_is_beyond_the_watches_is_read_again_when_it_is_asked_for() {
         near.api.delete::<Secret>(Some("default"), "key", None);
         stage.pass(50 * SECOND).await;
         assert!(secret(&actor).await.unwrap_err().not_found);
+    });
+}
+
+fn node_with_ttl(seconds: &str) -> NodeObserved {
+    let annotations = json!({ "node.alpha.kubernetes.io/ttl": seconds });
+    let node = json!({ "metadata": { "name": "node", "annotations": annotations } });
+    NodeObserved(Some(Arc::new(serde_json::from_value::<Node>(node).unwrap())))
+}
+
+#[test]
+fn under_cache_what_was_read_holds_for_the_nodes_time_and_nothing_is_watched() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start_with(stage, Strategy::Cache);
+        stage.until("the Node to be asked for", || near.node.count() == 1).await;
+        actor.address().tell(desired()).unwrap();
+        stage.pass(SECOND).await;
+        let first = secret(&actor).await.unwrap();
+        near.change();
+        stage.pass(50 * SECOND).await;
+        assert_eq!((secret(&actor).await.unwrap().data.clone(), near.reads()), (first.data.clone(), 1));
+        stage.pass(11 * SECOND).await;
+        let second = secret(&actor).await.unwrap();
+        assert_ne!(second.data, first.data);
+        stage.until("the change to be told", || near.pool.count() > 0 && near.volumes.count() > 0).await;
+        actor.address().tell(node_with_ttl("300")).unwrap();
+        stage.pass(200 * SECOND).await;
+        secret(&actor).await.unwrap();
+        assert_eq!(near.reads(), 2);
+        // A pod of which there is no word yet is not shown what another one was.
+        assert!(secret_of(&actor, 1).await);
+        assert_eq!((near.reads(), near.lists()), (3, 0), "no watch has begun");
+        // What is known serves while the server is away.
+        actor.address().tell(node_with_ttl("0")).unwrap();
+        near.api.set_down(true);
+        assert!(secret_of(&actor, 0).await);
+    });
+}
+
+#[test]
+fn under_get_each_ask_is_answered_by_the_server() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start_with(stage, Strategy::Get);
+        actor.address().tell(desired()).unwrap();
+        let first = secret(&actor).await.unwrap();
+        near.change();
+        assert_ne!(secret(&actor).await.unwrap().data, first.data);
+        assert_eq!((near.reads(), near.lists(), near.node.count()), (2, 0, 0));
+        // Many that ask for one object share reads.
+        let (asked, before) = (|| secret_of(&actor, 0), near.reads());
+        let (a, b, c) = tokio::join!(asked(), asked(), asked());
+        assert!(a && b && c && near.reads() - before <= 2, "{}", near.reads() - before);
+        // Nothing from before is shown, and the asker hears why.
+        near.api.fault(On::call(Verb::Get, "secrets"), 1, Fault::code(403));
+        let began = tokio::time::Instant::now();
+        let error = secret(&actor).await.unwrap_err();
+        assert!(!error.not_found && !error.message.contains("failed to sync"), "{error:?}");
+        near.api.set_down(true);
+        assert!(!secret_of(&actor, 0).await);
+        assert!(began.elapsed() <= 10 * SECOND, "{:?}", began.elapsed());
+        near.api.set_down(false);
+        // One that never changes is read once.
+        near.api.change::<Secret>(Some("default"), "key", None, &Patch::Merge(json!({ "immutable": true })));
+        stage.pass(30 * SECOND).await;
+        secret(&actor).await.unwrap();
+        let before = near.reads();
+        stage.pass(100 * SECOND).await;
+        secret(&actor).await.unwrap();
+        assert_eq!(near.reads(), before);
     });
 }
 

@@ -190,7 +190,13 @@ fn words(text: &str) -> Arc<str> {
     Arc::from(text)
 }
 
-/// The container's real user and resources, as the runtime tells them; older runtimes tell nothing.
+/// The signal under its name in the API; an older runtime tells of none.
+fn stop_signal(signal: wire::Signal) -> Option<Arc<str>> {
+    let name = signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-");
+    (signal != wire::Signal::RuntimeDefault).then(|| Arc::from(name))
+}
+
+/// The container's real user, resources and stop signal, as the runtime tells them; older runtimes tell nothing.
 fn effective(status: &wire::ContainerStatus, groups_max: usize) -> Option<Arc<Effective>> {
     let user = status.user.as_ref().and_then(|user| user.linux.as_ref());
     let user = user.filter(|linux| linux.supplemental_groups.len() <= groups_max).map(|linux| User {
@@ -206,6 +212,7 @@ fn effective(status: &wire::ContainerStatus, groups_max: usize) -> Option<Arc<Ef
         cpu_limit_millis: limits.and_then(|l| millis(l.cpu_quota, l.cpu_period)).filter(positive),
         cpu_request_millis: limits.and_then(|l| millis_of_shares(l.cpu_shares)),
         memory_limit_bytes: limits.map(|l| l.memory_limit_in_bytes).filter(positive),
+        stop_signal: stop_signal(status.stop_signal()),
     };
     (effective != Effective::default()).then(|| Arc::new(effective))
 }
@@ -401,6 +408,7 @@ mod tests {
             cpu_limit_millis: Some(250),
             cpu_request_millis: Some(100),
             memory_limit_bytes: Some(1 << 26),
+            stop_signal: None,
         };
         assert_eq!(effective(&status, 10).as_deref(), Some(&expected));
         let unlimited = wire::LinuxContainerResources { cpu_quota: -1, ..Default::default() };
@@ -413,6 +421,23 @@ mod tests {
         status.message = "x".repeat(1 << 20);
         let kept = container(&listed("c", "u"), &status, 10).message.len();
         assert_eq!(kept, errors::WORDS_BYTES_MAX + 3);
+    }
+
+    #[test]
+    fn a_stop_signal_has_its_name_in_the_api() {
+        let told = |signal: wire::Signal| {
+            let status = wire::ContainerStatus { stop_signal: signal.into(), ..Default::default() };
+            effective(&status, 10).and_then(|effective| effective.stop_signal.clone())
+        };
+        for (signal, name) in [
+            (wire::Signal::RuntimeDefault, None),
+            (wire::Signal::Sigterm, Some("SIGTERM")),
+            (wire::Signal::Sigrtminplus15, Some("SIGRTMIN+15")),
+            (wire::Signal::Sigrtmaxminus14, Some("SIGRTMAX-14")),
+            (wire::Signal::Sigrtmin, Some("SIGRTMIN")),
+        ] {
+            assert_eq!(told(signal).as_deref(), name);
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct NodeRules {
     pub selinux: bool,
     /// From the feature gate ContainerStopSignals.
     pub stop_signals: bool,
+    /// From the feature gate RuntimeClassInImageCriApi: images are asked for with the handler of the pod's runtime class.
+    pub images_by_handler: bool,
     /// The most bytes of a pod's own labels and annotations that the runtime keeps with its sandbox: the runtime tells them of
     /// all pods in one answer.
     pub sandbox_text_max: usize,
@@ -61,6 +63,7 @@ impl Default for NodeRules {
             thermal_paths: Vec::new(),
             selinux: false,
             stop_signals: false,
+            images_by_handler: false,
             sandbox_text_max: sandbox_text_max(110),
         }
     }

@@ -51,6 +51,8 @@ pub struct StatusManagerDeps {
     pub host_ips: Vec<String>,
     /// Whether pods have the condition PodReadyToStartContainers: the feature gate PodReadyToStartContainersCondition.
     pub ready_to_start_condition: bool,
+    /// Whether containers show the signals by which they are stopped: the feature gate ContainerStopSignals.
+    pub stop_signals: bool,
     /// Where statuses are checkpointed.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time, for start and transition times.
@@ -124,7 +126,8 @@ impl StatusManager {
     pub fn new(deps: StatusManagerDeps) -> Self {
         Self {
             status_cache: PodStatusCache::new(deps.host_ips.clone())
-                .telling_ready_to_start(deps.ready_to_start_condition),
+                .telling_ready_to_start(deps.ready_to_start_condition)
+                .telling_stop_signals(deps.stop_signals),
             observed: Followed::default(),
             reports: Followed::default(),
             verdicts: Followed::default(),

@@ -57,6 +57,8 @@ pub(crate) struct Context<'a> {
     pub(crate) restart_policy: Option<&'a str>,
     /// The runtime makes whole mount trees of this pod read-only.
     pub(crate) recursive_read_only: bool,
+    /// Stop signals are shown.
+    pub(crate) stop_signals: bool,
 }
 
 impl Context<'_> {
@@ -220,6 +222,9 @@ fn present(
         resources: (spec.kind != Kind::Ephemeral || allocated != ResourceRequirements::default())
             .then(|| effective::resources(allocated, effective.filter(|_| state.running.is_some()))),
         user: effective.and_then(effective::user),
+        stop_signal: effective
+            .filter(|_| context.stop_signals)
+            .and_then(|effective| effective.stop_signal.as_deref().map(str::to_owned)),
         container_id: Some(id),
         state: Some(state),
         ..ContainerStatus::default()

@@ -58,4 +58,6 @@ pub struct NodeFacts {
     pub host_ips: Vec<String>,
     /// The feature gate PodReadyToStartContainersCondition is off.
     pub no_ready_to_start: bool,
+    /// The feature gate ContainerStopSignals is on.
+    pub stop_signals: bool,
 }

@@ -101,6 +101,13 @@ impl PodStatusCache {
         self
     }
 
+    /// Sets whether containers show the signals by which they are stopped.
+    #[must_use]
+    pub fn telling_stop_signals(mut self, told: bool) -> Self {
+        self.node.stop_signals = told;
+        self
+    }
+
     /// The status of a pod as last computed or restored.
     pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.pods.get(uid)?.status.clone()

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use messages::eviction_manager::EvictionSettings;
 use node_api::NodeApiConfig;
+use object_cache::Strategy;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
 use pod_sources::RestartRules;
@@ -99,6 +100,7 @@ pub fn settings(
         eviction,
         stats: StatsConfig::default(),
         volumes: volume_settings(config, &gates),
+        objects: object_strategy(config),
         pleg: PlegConfig {
             relist: understudy.relist.notified.as_std(),
             unnotified: understudy.relist.unnotified.as_std(),
@@ -127,6 +129,15 @@ pub fn settings(
         membership: None,
         fault_point: None,
     })
+}
+
+/// How secrets and config maps are kept current; another word stops the start of a member of a cluster, and a kubelet alone reads none.
+fn object_strategy(config: &KubeletConfiguration) -> Strategy {
+    match config.sources.config_map_and_secret_change_detection_strategy.as_str() {
+        "Cache" => Strategy::Cache,
+        "Get" => Strategy::Get,
+        _ => Strategy::Watch,
+    }
 }
 
 /// The settings of volumes; a period of their figures that is not positive turns these off, as upstream.
@@ -375,6 +386,7 @@ pub fn node_rules(loaded: &Loaded, cgroups: CgroupVersion, machine: ContainerFac
         thermal_paths: machine.thermal_paths,
         selinux: machine.selinux,
         stop_signals: gates.enabled("ContainerStopSignals"),
+        images_by_handler: gates.enabled("RuntimeClassInImageCriApi"),
         sandbox_text_max: sandbox_text_max(usize::try_from(pods.max_pods).unwrap_or_default()),
     }
 }

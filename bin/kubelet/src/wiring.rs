@@ -40,7 +40,7 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{
-    Bridge, Cluster, ConfigurationPorts, IdentityLost, ManagedCertificate, Membership, Places, PluginPorts,
+    Bridge, Cluster, ConfigurationPorts, IdentityLost, ManagedCertificate, Membership, ObjectStrategy, Places, PluginPorts,
     ServerSettings, Settings,
 };
 

@@ -21,6 +21,11 @@ use bridge_pace::Backoff;
 
 /// The shortest time of a watch, in seconds; the longest is twice as long, so that watches do not all end at once.
 const WATCH_SECONDS_MIN: u64 = 300;
+/// The same of a watch of one object: there may be hundreds of them, and each new one costs the server a call.
+const WATCH_OF_ONE_SECONDS_MIN: u64 = 1800;
+/// The shortest silence, without even a bookmark, that ends a watch of one object before its time; the longest is twice as long.
+/// The pings of HTTP/2 find a dead connection much sooner; a silence shows one of HTTP/1.1, and a server with older data.
+const SILENCE_MIN: Duration = Duration::from_secs(300);
 /// The most bytes of one event.
 const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The waits between attempts: doubled from the first to the last, with up to as much again at random, and reset after
@@ -171,8 +176,8 @@ async fn follow_once<K: Object>(
 enum Ended {
     /// The watch ended at its time-out.
     InTime,
-    /// The watch ended at its time-out without even a bookmark. A server that was restored from an older backup accepts
-    /// a watch from a version that it has not reached yet, and is silent until it has.
+    /// The watch ended at its time-out without even a bookmark, or one of a single object was silent for long. A server that was
+    /// restored from an older backup accepts a watch from a version that it has not reached yet, and is silent until it has.
     Unheard,
     /// The watch did not begin. If there was no answer, or one of a server that is not well, the server was away and
     /// its objects may be older than before: only a list tells.
@@ -182,7 +187,7 @@ enum Ended {
 }
 
 fn unheard<K: Object>() -> ApiError {
-    let message = "a watch was silent to its end";
+    let message = "a watch was silent for too long";
     let error = ApiError::unanswered(format!("WATCH {}", K::plural(&())), message);
     ApiError { code: 410, ..error }
 }
@@ -194,7 +199,9 @@ async fn watch<K: Object>(
     version: &mut String,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<Ended, Left> {
-    let seconds = api.api_health().jittered(Duration::from_secs(WATCH_SECONDS_MIN)).as_secs();
+    let is_one = select.is_one();
+    let shortest = if is_one { WATCH_OF_ONE_SECONDS_MIN } else { WATCH_SECONDS_MIN };
+    let seconds = api.api_health().jittered(Duration::from_secs(shortest)).as_secs();
     let answer = match api.open_watch::<K>(select, version, seconds).await {
         Ok(answer) => answer,
         Err(error) => return Ok(Ended::Unopened(error)),
@@ -208,10 +215,12 @@ async fn watch<K: Object>(
     let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
     // The server ends the watch in time; a connection that is silent long after that is dead.
     let end = Duration::from_secs(seconds + 60);
+    let silence_max = if is_one { api.api_health().jittered(SILENCE_MIN) } else { end };
     let begun = Instant::now();
     let mut was_heard = false;
     loop {
-        let line = match timeout(end, lines.next()).await {
+        let line = match timeout(silence_max, lines.next()).await {
+            Err(_) if is_one => return Ok(Ended::Unheard),
             Err(_) => {
                 return Ok(broken("nothing was heard long after the watch should have ended".to_owned()));
             }

@@ -287,6 +287,7 @@ pub fn settings() -> Settings {
         admission: admission(),
         sweep: volume_manager::SweepPolicy::default(),
         volumes: volume_manager::VolumeSettings::default(),
+        objects: Default::default(),
         restart_rules: Default::default(),
         ready_to_start_condition: true,
         membership: None,

@@ -110,7 +110,8 @@ impl ImageManager {
     /// on counting as preloaded, whatever becomes of this pull. A pull by a name too many fails.
     pub(super) fn look_before(&self, means: PullMeans, mut task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let before = execute::before(self.deps.images.clone(), image, annotations);
+        let handler = task.runtime_handler.clone();
+        let before = execute::before(self.deps.images.clone(), image, annotations, handler);
         ctx.effect(
             Effect::lasting("look for images before a pull"),
             Some(task.pod.clone()),

@@ -34,7 +34,7 @@ impl ImageManager {
                 continue;
             }
             let Some(first) = self.pulls.askers_mut(&key).first() else { continue };
-            let EnsureImage { pod, annotations, sandbox_config, .. } = first.ask.clone();
+            let EnsureImage { pod, annotations, sandbox_config, runtime_handler, .. } = first.ask.clone();
             let _named = blame::name(&pod.uid);
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
@@ -53,6 +53,7 @@ impl ImageManager {
                 annotations,
                 sandbox_config,
                 before: BTreeSet::new(),
+                runtime_handler,
             };
             let effect = self.look_before(means, task, ctx);
             self.running.insert(key, Running { effect, spelled, intended: false, since: Instant::now() });

@@ -44,10 +44,18 @@ pub(crate) fn step(container: &Container) -> String {
     format!("EnsureImage {} {image}, at most {}h", container.name, ANSWER_DEADLINE.as_secs() / 3600)
 }
 
+/// What asks for images carry of the pod's sandbox.
+#[derive(Clone, Debug, Default)]
+struct SandboxFacts {
+    config: Arc<[u8]>,
+    /// The runtime's handler; empty while images are the same for all.
+    handler: Arc<str>,
+}
+
 /// The configuration of the pod's sandbox, once the sandbox is made. Asks for images carry it, and wait until
 /// it is set.
 #[derive(Clone, Debug)]
-pub(crate) struct SandboxMade(Arc<watch::Sender<Option<Arc<[u8]>>>>);
+pub(crate) struct SandboxMade(Arc<watch::Sender<Option<SandboxFacts>>>);
 
 impl Default for SandboxMade {
     fn default() -> Self {
@@ -56,12 +64,13 @@ impl Default for SandboxMade {
 }
 
 impl SandboxMade {
-    /// Sets the configuration of the sandbox that was made.
-    pub fn set(&self, config: &PodSandboxConfig) {
-        self.0.send_replace(Some(config.to_bytes().into()));
+    /// Sets the configuration of the sandbox that was made, and the handler for which its images are asked for.
+    pub fn set(&self, config: &PodSandboxConfig, handler: &str) {
+        let facts = SandboxFacts { config: config.to_bytes().into(), handler: Arc::from(handler) };
+        self.0.send_replace(Some(facts));
     }
 
-    async fn known(&self) -> Arc<[u8]> {
+    async fn known(&self) -> SandboxFacts {
         let mut changes = self.0.subscribe();
         let known = changes.wait_for(Option::is_some).await;
         // The sender lives in `self`, so the channel is open.
@@ -111,15 +120,16 @@ pub(crate) fn ask(
         pull_secrets: context.pull_secrets.clone(),
         annotations: context.annotations.clone(),
         sandbox_config: Arc::default(),
+        runtime_handler: Arc::default(),
     };
     let (images, sandbox) = (exec.deps.images.clone(), exec.sandbox_made.clone());
     let (pulls, places) = (exec.pulls.clone(), exec.asks.clone());
     Box::pin(async move {
-        let sandbox_config = sandbox.known().await;
+        let SandboxFacts { config: sandbox_config, handler: runtime_handler } = sandbox.known().await;
         let _waits = pulls.begin();
         // The places are never closed. They go to the asks in their order, which is the order of the containers.
         let _place = places.0.acquire().await;
-        images.ask(EnsureImage { sandbox_config, ..question }, ANSWER_DEADLINE).await
+        images.ask(EnsureImage { sandbox_config, runtime_handler, ..question }, ANSWER_DEADLINE).await
     })
 }
 

@@ -15,6 +15,7 @@ use futures::future::{join, try_join};
 use futures::stream::TryStreamExt;
 use messages::object_cache::GetRuntimeClass;
 use messages::resource_manager::{EnsurePodCgroup, PodCgroup};
+use messages::runtime::RuntimeSandbox;
 use messages::volume_manager::{MountVolumes, MountedVolumes, VolumeError, VolumesNotReady};
 
 use super::few_at_once;
@@ -63,7 +64,7 @@ pub(super) async fn sandbox_context(
     let (volumes, beside) = join(volumes(task, &mut outcome.unmounted), beside).await;
     let volumes = volumes?;
     let (parts, attempts) = beside?;
-    let config = config(task, parts)?;
+    let config = config(task, parts, &image_handler(task).await?)?;
     let (named, context) = (PodView::of(&task.desired.pod).by_name(), PullContext::of(&task.desired.pod));
     for start in &task.plan.start {
         if let Some((kind, container)) = named.find(&start.name) {
@@ -136,8 +137,12 @@ async fn parts(task: &SyncTask) -> Result<Parts, String> {
     Ok(Parts { resolv_conf, cgroup })
 }
 
-/// The configuration of the sandbox, for the attempt that exists or is to be made.
-fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSandboxConfig, String> {
+/// The configuration of the sandbox, for the attempt that exists or is to be made. Asks for images go on with it.
+fn config(
+    task: &SyncTask,
+    Parts { resolv_conf, cgroup }: Parts,
+    image_handler: &str,
+) -> Result<PodSandboxConfig, String> {
     let (exec, pod) = (&task.exec, &task.desired.pod);
     let resolv_conf = resolv_conf.map_err(|error| format!("resolvConf: {error}"));
     let named = resolv_conf.and_then(|text| named(task, text.as_deref()));
@@ -161,7 +166,7 @@ fn config(task: &SyncTask, Parts { resolv_conf, cgroup }: Parts) -> Result<PodSa
         dns,
     };
     sandbox_config(pod, pod_ref, setting, &exec.deps.config.rules)
-        .inspect(|config| exec.sandbox_made.set(config))
+        .inspect(|config| exec.sandbox_made.set(config, image_handler))
         .map_err(|error| {
             exec.record(texts::failed_create_sandbox(&error.to_string()), "");
             error.to_string()
@@ -243,12 +248,7 @@ async fn sandbox(
 ) -> Result<(String, PodSandboxConfig, String), String> {
     let exec = &task.exec;
     let Some(new) = &task.plan.create_sandbox else {
-        let ready = task
-            .runtime
-            .sandboxes
-            .iter()
-            .find(|sandbox| sandbox.ready && !task.plan.discard_sandboxes.contains(&sandbox.id));
-        let ready = ready.ok_or("the pod has no ready sandbox")?;
+        let ready = ready_sandbox(task).ok_or("the pod has no ready sandbox")?;
         return Ok((ready.id.to_string(), config, ready.runtime_handler.to_string()));
     };
     exec.deps.metrics.started_pods.inc();
@@ -257,6 +257,27 @@ async fn sandbox(
         exec.deps.metrics.started_pods_errors.inc();
         exec.record(texts::failed_create_sandbox(error), "");
     })
+}
+
+/// The sandbox that goes on, if there is one.
+fn ready_sandbox(task: &SyncTask) -> Option<&RuntimeSandbox> {
+    let discarded = &task.plan.discard_sandboxes;
+    task.runtime.sandboxes.iter().find(|sandbox| sandbox.ready && !discarded.contains(&sandbox.id))
+}
+
+/// The handler for which the pod's images are asked for: that of its sandbox, or of the one to be made; empty while the gate
+/// RuntimeClassInImageCriApi is off (row 5.26).
+async fn image_handler(task: &SyncTask) -> Result<String, String> {
+    let exec = &task.exec;
+    if !exec.deps.config.rules.images_by_handler {
+        return Ok(String::new());
+    }
+    match ready_sandbox(task) {
+        Some(ready) if task.plan.create_sandbox.is_none() => Ok(ready.runtime_handler.to_string()),
+        _ => runtime_handler(task).await.inspect_err(|error| {
+            exec.record(texts::failed_create_sandbox(error), "");
+        }),
+    }
 }
 
 /// The handler of the pod's runtime class; empty for the runtime's default one (row 5.25).

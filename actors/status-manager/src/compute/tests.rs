@@ -3,7 +3,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerReport, WorkerState};
-use messages::runtime::{ContainerState, RuntimeContainer, RuntimePod};
+use messages::runtime::{ContainerState, Effective, RuntimeContainer, RuntimePod};
 
 use crate::scenes::*;
 
@@ -543,6 +543,17 @@ fn long_termination_messages_share_the_room() {
 
 mod crowd;
 mod in_place;
+
+#[test]
+fn a_stop_signal_is_told_while_its_gate_is_on() {
+    let mut scene = Scene::new(spec("Always", vec![container("a")]));
+    let mut pod = observed(vec![running("a", "a0", 0)]);
+    let effective = Effective { stop_signal: Some(Arc::from("SIGINT")), ..Effective::default() };
+    pod.containers[0].effective = Some(Arc::new(effective));
+    assert_eq!(of(scene.observed(pod.clone()), "a").stop_signal, None);
+    scene.node.stop_signals = true;
+    assert_eq!(of(scene.observed(pod), "a").stop_signal.as_deref(), Some("SIGINT"));
+}
 
 #[test]
 fn a_mount_tells_whether_all_below_it_is_read_only() {

@@ -71,6 +71,7 @@ const EFFECTIVE: &[&str] = &[
     "ReduceDefaultCrashLoopBackOffDecay",
     "RestartAllContainersOnContainerExits",
     "RotateKubeletServerCertificate",
+    "RuntimeClassInImageCriApi",
     "SELinuxMount",
 ];
 

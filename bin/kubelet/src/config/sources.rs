@@ -25,6 +25,6 @@ section! {
         "runOnce" run_once: bool = Value(false), AcceptedNoEffectUpstream;
         /// How ConfigMaps and Secrets are followed: `Get`, `Cache` or `Watch`.
         "configMapAndSecretChangeDetectionStrategy" config_map_and_secret_change_detection_strategy: String =
-            Value("Watch".to_owned()), NotYet;
+            Value("Watch".to_owned()), Used;
     }
 }

@@ -35,6 +35,16 @@ fn flags_of_dead_containers_are_limits_unless_negative() {
 }
 
 #[test]
+fn objects_are_kept_current_as_the_configuration_says() {
+    let mut config = KubeletConfiguration::default();
+    assert_eq!(object_strategy(&config), Strategy::Watch);
+    for (word, strategy) in [("Cache", Strategy::Cache), ("Get", Strategy::Get), ("Watch", Strategy::Watch)] {
+        config.sources.config_map_and_secret_change_detection_strategy = word.to_owned();
+        assert_eq!(object_strategy(&config), strategy);
+    }
+}
+
+#[test]
 fn unused_images_are_deleted_as_the_configuration_says() {
     let mut config = KubeletConfiguration::default();
     let collection = |config: &KubeletConfiguration| image_settings(config).collection;
@@ -90,11 +100,11 @@ fn containers_go_by_the_configuration() {
     pods.cpu_cfs_quota_period = GoDuration::from_millis(20);
     pods.single_process_oom_kill = Some(true);
     loaded.flags.root_dir = "/k".to_owned();
-    loaded.gates =
-        FeatureGates::from_settings(&[("ContainerStopSignals".to_owned(), true)].into()).expect("a gate");
+    let on = ["ContainerStopSignals", "RuntimeClassInImageCriApi"].map(|gate| (gate.to_owned(), true));
+    loaded.gates = FeatureGates::from_settings(&on.into()).expect("gates");
     let made = rules(&loaded);
     assert_eq!(made.cpu_quota_period_us, Some(20_000));
-    assert!(made.single_process_oom_kill && made.stop_signals);
+    assert!(made.single_process_oom_kill && made.stop_signals && made.images_by_handler);
     assert_eq!(made.seccomp_root, PathBuf::from("/k/seccomp"));
     loaded.config.pods.cpu_cfs_quota = false;
     assert_eq!(rules(&loaded).cpu_quota_period_us, None);

@@ -59,7 +59,12 @@ pub(super) fn wire(
 
 /// The receivers of the Node. PodManager, which admits pods, gets it before PodSources, which lists them.
 pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
-    vec![actors.manager.address(), actors.sources.address(), actors.volumes.address()]
+    vec![
+        actors.manager.address(),
+        actors.sources.address(),
+        actors.volumes.address(),
+        actors.objects.address(),
+    ]
 }
 
 /// The actors that put the node's addresses into pods, or look for pods there.

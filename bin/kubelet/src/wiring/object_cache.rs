@@ -8,12 +8,14 @@ use supervision::{Address, Seated};
 use super::{Actors, Wiring};
 
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ObjectCache>) {
-    let Wiring { bridge, actors, .. } = wiring;
+    let Wiring { bridge, settings, actors, .. } = wiring;
     let deps = ObjectCacheDeps {
         api: bridge.cluster_api(Traffic::Objects).map(|api| api as _),
+        strategy: settings.objects,
         clock: bridge.clock.clone(),
         observers: observers(actors),
         resend_desired: actors.manager.address(),
+        resend_node: actors.resend_node(),
     };
     seat.start(&wiring.places.actors, move || ObjectCache::new(deps.clone()));
 }

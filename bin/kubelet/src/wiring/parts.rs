@@ -30,6 +30,7 @@ use image_manager::ImageSettings;
 use log_manager::LogRotation;
 use node_api::{AccessConfig, HttpsOffers, NodeApiConfig};
 use node_status::{LeaseConfig, NodeStatusConfig};
+pub use object_cache::Strategy as ObjectStrategy;
 use pleg::PlegConfig;
 use pod_manager::admission::NodeView;
 use pod_spec::resources::NodeResources;
@@ -191,6 +192,8 @@ pub struct Settings {
     pub stats: StatsConfig,
     /// Volumes.
     pub volumes: volume_manager::VolumeSettings,
+    /// How secrets and config maps are kept current.
+    pub objects: ObjectStrategy,
     /// Relist periods.
     pub pleg: PlegConfig,
     /// Listeners.

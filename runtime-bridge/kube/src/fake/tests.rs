@@ -1,13 +1,14 @@
 //! The fake's own tests: scripted faults, on a paused clock. Its behaviour in common with a real server is tested in
 //! `api_contract`.
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use super::*;
-use crate::{ClaimStatuses, CsiNodes, Delete, Traffic, VolumeObjects};
+use crate::{ClaimStatuses, CsiNodes, Delete, Followed, Select, Traffic, VolumeObjects};
 use bridge_io::clock::FakeClock;
 
 fn fake() -> (FakeApi, ApiClient) {
@@ -242,4 +243,37 @@ async fn no_answer_tells_which_manager_has_set_which_field() {
         let there = fake.get::<Node>(None, name).unwrap();
         assert!(there.metadata.managed_fields.is_some(), "{name}: the server has them");
     }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_object_lasts_for_half_an_hour_and_one_of_many_for_minutes() {
+    let (fake, api) = fake();
+    for (select, quiet, renewed) in [(Select::named(None, "n"), 29_u32, 62), (Select::default(), 4, 11)] {
+        let (watches, lists) = (fake.count(Verb::Watch, "nodes"), fake.count(Verb::List, "nodes"));
+        let mut followed = api.follow::<Node>(select);
+        assert!(matches!(followed.next().await, Some(Followed::All(_))));
+        for (minutes, is_renewed) in [(quiet, false), (renewed - quiet, true)] {
+            let nothing = tokio::time::timeout(minutes * MINUTE, followed.next()).await;
+            assert!(nothing.is_err(), "nothing has changed: {nothing:?}");
+            let opened = fake.count(Verb::Watch, "nodes") - watches;
+            assert_eq!(opened > 1, is_renewed, "{opened}");
+        }
+        assert_eq!(fake.count(Verb::List, "nodes"), lists + 1, "each watch goes on where the last one ended");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_object_that_is_silent_for_minutes_is_dead() {
+    let (fake, api) = fake();
+    let mut followed = api.follow::<Node>(Select::named(None, "n"));
+    assert!(matches!(followed.next().await, Some(Followed::All(_))));
+    assert!(tokio::time::timeout(3 * MINUTE, followed.next()).await.is_err());
+    fake.mute_watches();
+    fake.put(&node("n"));
+    let begun = tokio::time::Instant::now();
+    let news = followed.next().await;
+    assert!(matches!(&news, Some(Followed::All(nodes)) if nodes.len() == 1), "{news:?}");
+    assert!(begun.elapsed() > 3 * MINUTE && begun.elapsed() < 11 * MINUTE, "{:?}", begun.elapsed());
 }

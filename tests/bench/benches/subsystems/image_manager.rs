@@ -29,6 +29,7 @@ impl Alone {
             pull_secrets: Arc::from([]),
             annotations: Arc::default(),
             sandbox_config: Arc::default(),
+            runtime_handler: Arc::default(),
         };
         let present = self.actor.asked::<Outside, EnsureImage>().ask(ask, DEADLINE).await;
         present.is_ok_and(|present| present.is_ok())

@@ -56,9 +56,11 @@ impl Subject for Alone {
         let sinks = Count::default();
         let deps = ObjectCacheDeps {
             api: Some(Arc::new(api.client(&Io::current()))),
+            strategy: object_cache::Strategy::Watch,
             clock: stage.clock.clone(),
             observers: vec![sinks.sink(), sinks.sink()],
             resend_desired: sinks.sink(),
+            resend_node: None,
         };
         let seat = stage.tree.seat::<ObjectCache>(Vitality::Degradable);
         let actor = seat.start(&Place::Here, move || ObjectCache::new(deps.clone()));

@@ -45,6 +45,7 @@ impl Subject for Alone {
         let deps = StatusManagerDeps {
             host_ips: vec!["192.0.2.10".to_owned()],
             ready_to_start_condition: true,
+            stop_signals: false,
             checkpoints: stage.checkpoints.clone(),
             clock: stage.clock.clone(),
             desired: Address::sink("PodManager", move |_: ResendDesired| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bridge_cri::fake::{Behaviour, Fault, Match};
 use bridge_cri::{CriErrorKind, Rpc};
 use kubelet::wiring::Settings;
+use pod_worker::NodeRules;
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, is_ready, settings};
 use testkit::sandbox;
@@ -80,6 +81,28 @@ fn a_condition_is_told_while_its_gate_is_on() {
             let is_there =
                 status.conditions.iter().flatten().any(|one| one.type_ == "PodReadyToStartContainers");
             assert_eq!(is_there, told);
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_stop_signal_is_sent_and_told_while_its_gate_is_on() {
+    for on in [true, false] {
+        sandbox(Policy::default(), async |sandbox| {
+            let world = world(74);
+            let signalled = ruled()
+                .replace("  containers:", "  os: {name: linux}\n  containers:")
+                .replace("    command:", "    lifecycle: {stopSignal: SIGRTMIN+3}\n    command:");
+            world.manifest("p.yaml", &signalled);
+            let mut settings = settings();
+            settings.worker.rules =
+                Arc::new(NodeRules { stop_signals: on, ..NodeRules::clone(&settings.worker.rules) });
+            let node = FakeNode::start(sandbox, &world, &settings);
+            node.until("p to be Ready", |pods| pods.get("p").is_some_and(|status| is_ready(status))).await;
+            let status = node.by_name().await["p"].clone();
+            let told = status.container_statuses.iter().flatten().find_map(|one| one.stop_signal.clone());
+            assert_eq!(told.as_deref(), on.then_some("SIGRTMIN+3"));
             node.stop().await;
         });
     }

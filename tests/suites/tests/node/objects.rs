@@ -1,13 +1,17 @@
 //! Objects that pods of the API server need besides themselves: secrets, config maps and tokens, on a server in memory.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::RegistryImage;
 use bridge_cri::wire;
 use bridge_kube::fake::{FakeApi, Verb};
 use bridge_kube::{Object, Patch};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use kubelet::wiring::{ObjectStrategy, Settings};
+use pod_worker::NodeRules;
 use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, IMAGE, World, is_ready, settings};
@@ -138,6 +142,32 @@ fn a_volume_follows_its_config_map_and_is_left_alone_otherwise() {
         assert_eq!(cache.observed["configMaps"], 0, "nobody needs it any more");
         node.stop().await;
     });
+}
+
+#[test]
+fn without_watches_a_volume_follows_its_config_map_by_reads_alone() {
+    for objects in [ObjectStrategy::Cache, ObjectStrategy::Get] {
+        sandbox(Policy::default(), async |sandbox| {
+            let (world, api) = clustered(31);
+            config_map(&api, "conf", json!({"a": "one"}));
+            secret(&api, "env", json!({"a": "YQ=="}));
+            let mut more = mounts_v();
+            more["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "env", "key": "a"}}}]);
+            pod(&api, more, json!([{"name": "v", "configMap": {"name": "conf"}}]));
+            let node = FakeNode::start(sandbox, &world, &Settings { objects, ..settings() });
+            until("the pod to be Ready", || told_ready(&api)).await;
+            let v = volume(&world, "configmap");
+            api.change::<ConfigMap>(NS, "conf", None, &Patch::Merge(json!({"data": {"a": "other"}})));
+            until("the new content", || read(&world, &v, "a").as_deref() == Some("other")).await;
+            let reads = api.count(Verb::Get, "configmaps");
+            sandbox.pass(Duration::from_secs(200)).await;
+            let quiet = api.count(Verb::Get, "configmaps") - reads;
+            assert!((1..=8).contains(&quiet), "{objects:?}: {quiet}");
+            let lists = (api.count(Verb::List, "configmaps"), api.count(Verb::List, "secrets"));
+            assert_eq!(lists, (0, 0), "{objects:?}");
+            node.stop().await;
+        });
+    }
 }
 
 #[test]
@@ -306,6 +336,38 @@ fn a_runtime_class_chooses_the_handler_and_without_it_the_pod_waits() {
         assert_eq!(sandboxes.iter().map(|one| one.runtime_handler.as_str()).collect::<Vec<_>>(), ["other"]);
         node.stop().await;
     });
+}
+
+#[test]
+fn an_image_is_pulled_with_the_handler_of_its_pod_while_the_gate_is_on() {
+    for on in [true, false] {
+        sandbox(Policy::default(), async |sandbox| {
+            let (world, api) = clustered(32);
+            let handler = |name: &str| wire::RuntimeHandler {
+                name: name.to_owned(),
+                ..wire::RuntimeHandler::default()
+            };
+            world.runtime.set_handlers(vec![handler(""), handler("other")]);
+            world.runtime.publish(IMAGE, RegistryImage::default());
+            api.put(&object::<RuntimeClass>(json!({"metadata": {"name": "special"}, "handler": "other"})));
+            api.put(&object::<Pod>(json!({
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {
+                    "nodeName": "node", "terminationGracePeriodSeconds": 1, "runtimeClassName": "special",
+                    "containers": [container("main", json!({"imagePullPolicy": "Always"}))],
+                },
+            })));
+            let mut settings = settings();
+            settings.worker.rules =
+                Arc::new(NodeRules { images_by_handler: on, ..NodeRules::clone(&settings.worker.rules) });
+            let node = FakeNode::start(sandbox, &world, &settings);
+            until("the pod to be Ready", || told_ready(&api)).await;
+            let pulled = world.runtime.pulls().into_iter().filter_map(|pull| pull.image);
+            let handlers: Vec<_> = pulled.map(|image| image.runtime_handler).collect();
+            assert_eq!(handlers, [if on { "other" } else { "" }]);
+            node.stop().await;
+        });
+    }
 }
 
 #[test]
