@@ -1,7 +1,8 @@
-//! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
-//!   tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while there are
+//! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services, service
+//!   accounts and tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while there are
 //!   few, else by reading it again when an actor asks after a while or when others have taken its room.
-//! Receives: DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
+//! Receives: DesiredPodsChanged, GetSecret, GetConfigMap, GetRuntimeClass, GetServiceAccount, GetToken,
+//!   GetServices.
 //! Sends: PodObjectsChanged, ResendDesired; lists, watches and token requests through the bridge.
 //! State (rebuilt from): objects (listed again when an actor asks), the pods that refer to them (PodManager sends
 //! the
