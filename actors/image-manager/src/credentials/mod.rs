@@ -139,7 +139,11 @@ pub fn share(namespace: &str, handler: &str, credentials: &[Credential]) -> Pull
 
 /// The fingerprint of the pods that may share a pull when providers gave these credentials besides. What was given for a service
 /// account is for its pods alone; what was given for the node is the same for all, whatever it is today.
-pub fn share_with_provided(namespace: &str, credentials: &[Credential], provided: &[Credential]) -> PullShare {
+pub fn share_with_provided(
+    namespace: &str,
+    credentials: &[Credential],
+    provided: &[Credential],
+) -> PullShare {
     let Some(account) = provided.iter().find_map(Credential::account) else {
         return share(namespace, "", credentials);
     };
@@ -344,7 +348,8 @@ mod tests {
     #[test]
     fn what_is_given_for_a_service_account_is_shared_by_its_pods_alone() {
         let account = |uid: &str| AccountSource { uid: uid.to_owned(), ..AccountSource::default() };
-        let (one, other) = (Credential::of_account("a", account("1")), Credential::of_account("a", account("2")));
+        let (one, other) =
+            (Credential::of_account("a", account("1")), Credential::of_account("a", account("2")));
         let of_node = Credential::for_tests("node", "today", None);
         let shared = |provided: &[Credential]| share_with_provided("team", &[], provided);
         assert_eq!(shared(&[]), share("team", "", &[]));

@@ -195,6 +195,41 @@ mod tests {
     }
 
     #[test]
+    fn service_accounts_add_up_beside_secrets_and_are_bounded() {
+        let account = |namespace: &str, name: &str| PullServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..PullServiceAccount::default()
+        };
+        let of_accounts = |accounts: &[PullServiceAccount]| {
+            Some(PullCredentials {
+                kubernetes_service_accounts: accounts.to_vec(),
+                ..PullCredentials::default()
+            })
+        };
+        let (a, b) = (account("team", "a"), account("team", "b"));
+        let first = merged(None, "id", "app", of_accounts(std::slice::from_ref(&b)), at(1)).unwrap();
+        let same = merged(Some(first.clone()), "id", "app", of_accounts(std::slice::from_ref(&b)), at(2));
+        assert_eq!(same, None);
+        let both = merged(Some(first), "id", "app", of_accounts(std::slice::from_ref(&a)), at(2)).unwrap();
+        let both = merged(Some(both), "id", "app", of(&[secret("s", "1")]), at(2)).unwrap();
+        let known = &both.credential_mapping["app"];
+        assert_eq!((&*known.kubernetes_service_accounts, known.kubernetes_secrets.len()), (&[a, b][..], 1));
+        let mut record = both;
+        for number in 0..2 * SECRETS_MAX {
+            let crowd = account("crowd", &format!("{number:04}"));
+            record = merged(Some(record), "id", "app", of_accounts(&[crowd]), at(3)).unwrap();
+        }
+        let accounts = &record.credential_mapping["app"].kubernetes_service_accounts;
+        let of_team = accounts.iter().filter(|account| account.namespace == "team").count();
+        assert_eq!((accounts.len(), of_team), (SECRETS_MAX, 2));
+        let given = AccountSource { namespace: "team".to_owned(), ..AccountSource::default() };
+        let proven = pulled_with(Some(&Credential::of_account("me", given)));
+        assert_eq!(proven.kubernetes_service_accounts, [account("team", "")]);
+        assert!(!proven.node_pods_accessible);
+    }
+
+    #[test]
     fn an_image_of_unknown_circumstances_is_known_and_opens_nothing() {
         let record = merged(None, "id", "app", None, at(1)).unwrap();
         assert!(record.credential_mapping.is_empty());

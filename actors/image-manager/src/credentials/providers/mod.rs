@@ -1,8 +1,8 @@
 //! Credential providers: programs of the node that give credentials for images (row 6.6): which of them are asked for an image,
 //! what they are asked and answer, and how long an answer holds.
 
-mod answer;
 mod cache;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-pub use answer::{Answer, CacheKind, answer, request};
 pub use cache::{KeptAnswers, Question};
+pub use texts::{Answer, CacheKind, answer, request};
 
 use super::{AccountSource, Credential, Keyring, keyring};
 
@@ -148,7 +148,10 @@ pub type Given = Arc<[(String, Credential)]>;
 
 /// The credentials that fit a repository, of what each provider gave and for which account, in the order of the providers, and
 /// the registries that are none.
-pub fn merged(given: &[(Given, Option<Arc<AccountSource>>)], repository: &str) -> (Vec<Credential>, Vec<String>) {
+pub fn merged(
+    given: &[(Given, Option<Arc<AccountSource>>)],
+    repository: &str,
+) -> (Vec<Credential>, Vec<String>) {
     let (mut keyring, mut wrong) = (Keyring::default(), Vec::new());
     for (given, account) in given {
         for (registry, credential) in given.iter() {
