@@ -61,11 +61,10 @@ pub async fn provide(
     providers: Vec<CredentialProvider>,
     wanted: Wanted,
 ) -> Arc<[Credential]> {
-    let (asking, asked_for) = (&means, &wanted);
-    let asked = providers.iter().map(|provider| async move {
-        let given = tokio::time::timeout(PROVIDED_WITHIN, given_by(asking, provider, asked_for)).await;
-        given.unwrap_or_else(|_| Err(format!("it has not answered within {PROVIDED_WITHIN:?}")))
-    });
+    let mut asked = Vec::new();
+    for provider in &providers {
+        asked.push(given_in_time(&means, provider, &wanted));
+    }
     let answers = join_all(asked).await;
     let mut provided = Vec::new();
     for (provider, answer) in providers.iter().zip(answers) {
@@ -97,6 +96,16 @@ pub async fn provide(
             Arc::default()
         }
     }
+}
+
+/// What a provider gives, if it gives that in time.
+async fn given_in_time(
+    means: &ProviderMeans,
+    provider: &CredentialProvider,
+    wanted: &Wanted,
+) -> Result<Option<Provided>, String> {
+    let given = tokio::time::timeout(PROVIDED_WITHIN, given_by(means, provider, wanted)).await;
+    given.unwrap_or_else(|_| Err(format!("it has not answered within {PROVIDED_WITHIN:?}")))
 }
 
 /// What a provider gives: what it gave before if that still holds. Nothing if the pod's service account is not for it.
