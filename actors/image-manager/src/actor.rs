@@ -274,7 +274,7 @@ impl ImageManager {
 
     /// Queues a pull of the image for this asker, or lets the asker join one.
     fn want(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
-        if self.needs_providers(&asker) && self.has_providers(&image) {
+        if self.has_providers(&image) && self.needs_providers(&asker) {
             return self.provide(asker, image, ctx, Self::want);
         }
         let share = match &asker.credentials {

@@ -146,9 +146,11 @@ async fn given_by(
         input: request(provider, &wanted.repository, account.as_ref()),
         tenant: wanted.pod.namespace.clone(),
     };
-    let began = Instant::now();
+    let (began, joined) = (Instant::now(), means.plugins.is_under_way(&run));
     let output = means.plugins.run(run).await;
-    means.metrics.plugin_ran(&provider.name, began.elapsed(), output.is_ok());
+    if !joined {
+        means.metrics.plugin_ran(&provider.name, began.elapsed(), output.is_ok());
+    }
     let output = output.map_err(|error| format!("plugin {}: {error}", provider.program.display()))?;
     let of = provider.clone();
     let read = move || answer(&of, account.as_ref(), &output);

@@ -95,4 +95,8 @@ impl CredentialPlugins for ExecCredentialPlugins {
         let outcome = self.begin(run);
         async move { panics::resumed(outcome.await) }.boxed()
     }
+
+    fn is_under_way(&self, run: &PluginRun) -> bool {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&run.key())
+    }
 }

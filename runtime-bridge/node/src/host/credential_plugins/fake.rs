@@ -77,4 +77,8 @@ impl CredentialPlugins for FakeCredentialPlugins {
         state.under_way.insert(key, outcome.clone());
         outcome.boxed()
     }
+
+    fn is_under_way(&self, run: &PluginRun) -> bool {
+        self.state().under_way.contains_key(&run.key())
+    }
 }

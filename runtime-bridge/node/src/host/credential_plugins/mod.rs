@@ -75,7 +75,7 @@ pub enum PluginError {
         said: usize,
     },
     /// It wrote too much.
-    #[error("it wrote more than {PLUGIN_OUTPUT_BYTES_MAX} bytes on its standard output")]
+    #[error("it wrote more than {} bytes on its standard output", PLUGIN_OUTPUT_BYTES_MAX)]
     TooMuch,
     /// Others have kept all places.
     #[error("no turn within {} s: too many plugins run", PLUGIN_TURN_WITHIN.as_secs())]
@@ -93,6 +93,9 @@ pub trait CredentialPlugins: Send + Sync + fmt::Debug {
     /// # Errors
     /// Why there is no output.
     fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<SecretContent, PluginError>>;
+
+    /// Whether the same program with the same input runs already.
+    fn is_under_way(&self, run: &PluginRun) -> bool;
 }
 
 /// A file that can be run as a plugin.

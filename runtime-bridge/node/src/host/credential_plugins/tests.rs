@@ -98,6 +98,7 @@ async fn the_same_question_is_asked_once_at_a_time_and_goes_on_without_its_asker
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(gives_up);
+    assert!(plugins.is_under_way(&script(&waits, "one")) && !plugins.is_under_way(&script(&waits, "two")));
     let (again, other) = (plugins.run(script(&waits, "one")), plugins.run(script(&waits, "two")));
     while lines(&count) < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
