@@ -1,4 +1,4 @@
-//! Credentials of the node's providers: when they are asked, for whom their answers hold, and for whom the image is then.
+//! Credentials of the node's providers: when they are asked, for which pods their answers hold, and for which the image is then.
 
 use std::path::PathBuf;
 

@@ -100,7 +100,7 @@ impl TokenAttributes {
     }
 }
 
-/// `cacheType`: for whom an answer holds that was given for a service account.
+/// `cacheType`: for which pods an answer holds that was given for a service account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenCache {
     /// For the pod with the same token.
