@@ -34,6 +34,8 @@ pub struct EnsureImage {
     pub policy: PullPolicy,
     /// `spec.imagePullSecrets`: names of secrets in the pod's namespace.
     pub pull_secrets: Arc<[Arc<str>]>,
+    /// `spec.serviceAccountName`; empty if the pod has none.
+    pub service_account: Arc<str>,
     /// `metadata.annotations`, which go to the runtime with the image.
     pub annotations: Arc<BTreeMap<String, String>>,
     /// The configuration of the pod's sandbox as the runtime's wire has it, which goes with a pull.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use serde::Serialize;
 
@@ -46,6 +46,18 @@ pub struct GetRuntimeClass {
 }
 delivery!(GetRuntimeClass => Result<Arc<RuntimeClass>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
 
+/// Asks for a service account as it is now.
+#[derive(Clone, Debug)]
+pub struct GetServiceAccount {
+    /// The pod that runs as it.
+    pub pod: PodUid,
+    /// The pod's namespace.
+    pub namespace: Arc<str>,
+    /// The service account's name.
+    pub name: Arc<str>,
+}
+delivery!(GetServiceAccount => Result<Arc<ServiceAccount>, ObjectError>: Query, Wait, pod = |m| Some(&m.pod));
+
 /// Asks for a token of the pod's service account, bound to the pod and with enough of its lifetime left.
 #[derive(Clone, Debug)]
 pub struct GetToken {
@@ -53,6 +65,8 @@ pub struct GetToken {
     pub pod: PodRef,
     /// `spec.serviceAccountName`.
     pub service_account: Arc<str>,
+    /// The UID that the service account must have; empty for whichever has the name.
+    pub account_uid: Arc<str>,
     /// The audience that the token is meant for; empty for the API server.
     pub audience: Arc<str>,
     /// The token's lifetime in seconds; `None` leaves it to the API server.
@@ -97,5 +111,13 @@ pub struct PodObjectsChanged {
 }
 delivery!(PodObjectsChanged => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
-receives!("ObjectCache": DesiredPodsChanged, NodeObserved, GetSecret, GetConfigMap, GetRuntimeClass, GetToken,
-    GetServices);
+receives!(
+    "ObjectCache": DesiredPodsChanged,
+    NodeObserved,
+    GetSecret,
+    GetConfigMap,
+    GetRuntimeClass,
+    GetServiceAccount,
+    GetToken,
+    GetServices
+);

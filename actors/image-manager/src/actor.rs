@@ -3,6 +3,7 @@
 
 mod access;
 mod collecting;
+mod providing;
 mod reading;
 mod turns;
 
@@ -14,13 +15,13 @@ use bridge_cri::wire::Image;
 use bridge_cri::{CriError, Deadlines, Images, RuntimeReads, Stats};
 use bridge_io::clock::Clock;
 use bridge_io::compute::Compute;
-use bridge_node::host::{DockerConfigs, PullRecords};
+use bridge_node::host::{CredentialPlugins, DockerConfigs, PullRecords};
 use bridge_node::stats::NodeStats;
 use bridge_text::image;
 use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, RecordEvent};
 use messages::image_manager::{EnsureImage, ImageError, ImagesConfigured, PresentImage};
-use messages::object_cache::GetSecret;
+use messages::object_cache::{GetSecret, GetServiceAccount, GetToken};
 use supervision::{Address, AskPort, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
 
@@ -28,6 +29,7 @@ use self::collecting::Collecting;
 use self::reading::Reading;
 use crate::backoff::{BackoffKey, Backoffs, USUAL};
 use crate::collection::CollectionPolicy;
+use crate::credentials::providers::{CredentialProviders, KeptAnswers};
 use crate::credentials::{self, Credential};
 use crate::execute::{self, PullEnded, Pulled};
 use crate::history::ImageHistory;
@@ -59,6 +61,8 @@ pub struct ImageSettings {
     pub verification: Verification,
     /// When unused images are deleted.
     pub collection: CollectionPolicy,
+    /// The node's credential providers: `--image-credential-provider-config`.
+    pub providers: CredentialProviders,
 }
 
 /// The effects and neighbours of ImageManager.
@@ -74,12 +78,18 @@ pub struct ImageManagerDeps {
     pub stats: Arc<dyn NodeStats>,
     /// The node's credential files.
     pub configs: Arc<dyn DockerConfigs>,
+    /// Runs the plugins of the node's credential providers.
+    pub plugins: Arc<dyn CredentialPlugins>,
     /// The records of pulls on disk.
     pub records: Arc<dyn PullRecords>,
     /// The wall clock, for the times in records.
     pub clock: Arc<dyn Clock>,
     /// ObjectCache: the secrets that pods name for their pulls.
     pub secrets: AskPort<ImageManager, GetSecret>,
+    /// ObjectCache: the service accounts of pods, for credential providers.
+    pub accounts: AskPort<ImageManager, GetServiceAccount>,
+    /// ObjectCache: tokens of them.
+    pub tokens: AskPort<ImageManager, GetToken>,
     /// Where secrets are parsed.
     pub compute: Arc<dyn Compute>,
     /// The recorder of events.
@@ -90,6 +100,8 @@ pub struct ImageManagerDeps {
     pub settings: ImageSettings,
     /// The times of images, which outlive the incarnation.
     pub history: ImageHistory,
+    /// The answers of credential providers, which outlive the incarnation.
+    pub answers: KeptAnswers,
     /// Metrics, which outlive the incarnation.
     pub metrics: ImageMetrics,
 }
@@ -103,6 +115,8 @@ struct ImageAsker {
     gone: Option<Instant>,
     /// The credentials of the pod's secrets that fit the image, or why a secret cannot be understood.
     credentials: Result<Arc<[Credential]>, String>,
+    /// What the node's providers gave; `None` while they were not asked.
+    provided: Option<Arc<[Credential]>>,
 }
 
 /// A pull under way.
@@ -271,9 +285,14 @@ impl ImageManager {
 
     /// Queues a pull of the image for this asker, or lets the asker join one.
     fn want(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
+        if self.has_providers(&image) && self.needs_providers(&asker) {
+            return self.provide(asker, image, ctx, Self::want);
+        }
         let share = match &asker.credentials {
             Ok(credentials) => {
-                credentials::share(&asker.ask.pod.namespace, &asker.ask.runtime_handler, credentials)
+                let provided = asker.provided.as_deref().unwrap_or_default();
+                let (namespace, handler) = (&asker.ask.pod.namespace, &asker.ask.runtime_handler);
+                credentials::share_with_provided(namespace, handler, credentials, provided)
             }
             Err(error) => {
                 let failed = policy::secret_broken(&asker.ask.image, error);
@@ -477,7 +496,8 @@ impl actix::Handler<EnsureImage> for ImageManager {
     fn handle(&mut self, ask: EnsureImage, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
         let credentials = Ok(Arc::default());
-        let asker = ImageAsker { ask, since: Instant::now(), reply, gone: None, credentials };
+        let since = Instant::now();
+        let asker = ImageAsker { ask, since, reply, gone: None, credentials, provided: None };
         match image::with_default_tag(&asker.ask.image) {
             Err(error) => {
                 self.deps.metrics.asked(asker.ask.policy, None, None);

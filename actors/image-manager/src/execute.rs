@@ -1,5 +1,6 @@
 //! ImageManager's calls to the runtime: a look for an image, a pull with the look that follows it, deletions.
 
+pub mod providers;
 pub mod records;
 pub mod secrets;
 pub mod unused;
@@ -130,6 +131,8 @@ pub struct PullTask {
     pub spelled: Arc<str>,
     /// The credentials of the pods that share the pull.
     pub credentials: Arc<[Credential]>,
+    /// What the node's providers gave for them.
+    pub provided: Arc<[Credential]>,
     /// The first asker's pod: on its behalf the pull is made.
     pub pod: PodUid,
     /// The annotations of the first asker's pod.
@@ -158,8 +161,8 @@ pub struct PullMeans {
 }
 
 /// Pulls the image, or joins the pull that an earlier incarnation left in flight. The fitting credentials are
-/// tried one after another, first those of the pods that share the pull, then the node's; without any the
-/// pull is tried without. The intent is on disk before the pull begins, and the record before the pull ends.
+/// tried one after another, first those of the pods that share the pull, then the node's, then its providers'; without any
+/// the pull is tried without. The intent is on disk before the pull begins, and the record before the pull ends.
 pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded> {
     let intended = means.records.as_ref().map(|disk| {
         // Called now and not within the future, so that it comes after the removal of an earlier intent.
@@ -180,7 +183,7 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
             tokio::time::timeout(DISK_MAX, node_credentials(&*means.configs, &task.key.image)).await;
         let (of_node, warnings) = of_node.unwrap_or_else(|_| (Vec::new(), vec![DISK_HANGS.to_owned()]));
         let of_pods = task.credentials.iter();
-        let distinct = credentials::distinct(of_pods.chain(&of_node));
+        let distinct = credentials::distinct(of_pods.chain(&of_node).chain(task.provided.iter()));
         let (pulled, recorded) = match pull_with(&*means.images, &task, &distinct).await {
             Ok((image_ref, used)) => {
                 let preloaded = task.before.contains(&image_ref);

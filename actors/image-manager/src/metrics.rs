@@ -5,9 +5,10 @@ use std::time::Duration;
 use bridge_metrics::Registry;
 use bridge_node::host::RecordKind;
 use messages::image_manager::PullPolicy;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use crate::collection::Reason;
+use crate::credentials::providers::CredentialProviders;
 use crate::records::Checked;
 
 const PULL_SECONDS: [f64; 18] = [
@@ -41,6 +42,9 @@ pub struct ImageMetrics {
     collected: IntCounterVec,
     intents: IntGauge,
     records: IntGauge,
+    plugin_seconds: HistogramVec,
+    plugin_errors: IntCounterVec,
+    providers: IntGaugeVec,
 }
 
 impl ImageMetrics {
@@ -63,6 +67,18 @@ impl ImageMetrics {
             "kubelet_image_garbage_collected_total",
             "[ALPHA] Number of unused images that the kubelet has deleted, by the reason.",
         );
+        let plugin_seconds = HistogramOpts::new(
+            "kubelet_credential_provider_plugin_duration",
+            "[ALPHA] Duration of execution in seconds for credential provider plugin.",
+        );
+        let plugin_errors = Opts::new(
+            "kubelet_credential_provider_plugin_errors_total",
+            "[ALPHA] Number of errors from credential provider plugin.",
+        );
+        let providers = Opts::new(
+            "kubelet_credential_provider_config_info",
+            "[ALPHA] The hash of the credential providers' configuration, as a label.",
+        );
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("the name is a constant");
         Self {
             collected: IntCounterVec::new(collected, &["reason"]).expect("name and label are constants"),
@@ -75,6 +91,11 @@ impl ImageMetrics {
                 "kubelet_imagemanager_ondisk_pulledrecords",
                 "[ALPHA] Number of ImagePulledRecords stored on disk.",
             ),
+            plugin_seconds: HistogramVec::new(plugin_seconds, &["plugin_name"])
+                .expect("name and label are constants"),
+            plugin_errors: IntCounterVec::new(plugin_errors, &["plugin_name"])
+                .expect("name and label are constants"),
+            providers: IntGaugeVec::new(providers, &["hash"]).expect("name and label are constants"),
             pull_seconds: HistogramVec::new(pull_seconds, &["image_size_in_bytes"])
                 .expect("name and label are constants"),
             requests: IntCounterVec::new(requests, &["pull_policy", "present_locally", "pull_required"])
@@ -92,7 +113,25 @@ impl ImageMetrics {
         registry.register(Box::new(self.collected.clone()))?;
         registry.register(Box::new(self.intents.clone()))?;
         registry.register(Box::new(self.records.clone()))?;
+        registry.register(Box::new(self.plugin_seconds.clone()))?;
+        registry.register(Box::new(self.plugin_errors.clone()))?;
+        registry.register(Box::new(self.providers.clone()))?;
         registry.register(Box::new(self.requests.clone()))
+    }
+
+    /// Shows which configuration of credential providers is in force.
+    pub fn configured(&self, providers: &CredentialProviders) {
+        if let Some(hash) = &providers.hash {
+            self.providers.with_label_values(&[hash.as_str()]).set(1);
+        }
+    }
+
+    /// Observes a run of a credential provider's plugin, with the wait for its turn.
+    pub(crate) fn plugin_ran(&self, provider: &str, took: Duration, succeeded: bool) {
+        self.plugin_seconds.with_label_values(&[provider]).observe(took.as_secs_f64());
+        if !succeeded {
+            self.plugin_errors.with_label_values(&[provider]).inc();
+        }
     }
 
     /// Counts a check whether a pod may use an image that is on the node.

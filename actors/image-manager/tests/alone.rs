@@ -8,9 +8,9 @@ use std::time::Duration;
 use bridge_cri::fake::RegistryImage;
 use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
-use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
+use bridge_node::host::{FakeCredentialPlugins, FakeDockerConfigs, FakePullRecords};
 use bridge_node::stats::FakeStats;
-use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings, KeptAnswers};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use messages::PodUid;
@@ -19,7 +19,7 @@ use messages::event_recorder::RecordEvent;
 use messages::image_manager::{
     DeleteUnusedImages, EnsureImage, ImageError, ImagesConfigured, PresentImage, PullPolicy,
 };
-use messages::object_cache::GetSecret;
+use messages::object_cache::{GetSecret, GetServiceAccount, GetToken};
 use messages::supervision::Fault;
 use stage::{IMAGE, Neighbour, Stage, alone, pod};
 use supervision::{AskError, Supervised};
@@ -28,6 +28,8 @@ use supervision::{AskError, Supervised};
 mod collecting;
 #[path = "alone/sharing.rs"]
 mod sharing;
+#[path = "alone/providing.rs"]
+mod providing;
 
 const SECOND: Duration = Duration::from_secs(1);
 const ABSENT: &str = "understudy.dev/absent:1";
@@ -36,6 +38,9 @@ type Answer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 
 struct Neighbours {
     secrets: Neighbour<GetSecret>,
+    accounts: Neighbour<GetServiceAccount>,
+    tokens: Neighbour<GetToken>,
+    plugins: FakeCredentialPlugins,
     events: Neighbour<RecordEvent>,
     configuration: Neighbour<ResendConfiguration>,
     stats: FakeStats,
@@ -45,6 +50,9 @@ impl Neighbours {
     fn new() -> Self {
         Self {
             secrets: Neighbour::new("ObjectCache"),
+            accounts: Neighbour::new("ObjectCache"),
+            tokens: Neighbour::new("ObjectCache"),
+            plugins: FakeCredentialPlugins::default(),
             events: Neighbour::new("EventRecorder"),
             configuration: Neighbour::new("ConfigManager"),
             stats: FakeStats::default(),
@@ -63,14 +71,18 @@ impl Neighbours {
             usage: fakes.operations.clone(),
             stats: Arc::new(self.stats.clone()),
             configs: Arc::new(FakeDockerConfigs::new(fakes.disk.clone())),
+            plugins: Arc::new(self.plugins.clone()),
             records: Arc::new(FakePullRecords::new(fakes.disk.clone())),
             clock: fakes.clock.clone(),
             secrets: self.secrets.asked(),
+            accounts: self.accounts.asked(),
+            tokens: self.tokens.asked(),
             compute: fakes.compute.clone(),
             events: self.events.address(),
             configuration: self.configuration.address(),
             settings: ImageSettings::default(),
             history: ImageHistory::default(),
+            answers: KeptAnswers::default(),
             metrics: ImageMetrics::new(),
         }
     }
@@ -88,6 +100,7 @@ fn ask(image: &str, secrets: &[&str]) -> EnsureImage {
         image: Arc::from(image),
         policy: PullPolicy::IfNotPresent,
         pull_secrets: secrets.iter().map(|name| Arc::from(*name)).collect(),
+        service_account: Arc::default(),
         annotations: Arc::default(),
         sandbox_config: Arc::default(),
         runtime_handler: Arc::default(),

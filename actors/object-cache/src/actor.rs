@@ -10,6 +10,7 @@ use bridge_kube::{ApiError, Follow, Followed, PodObjects, Read, Select};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::PodUid;
 use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved, Source};
 use messages::node_status::ResendNode;
@@ -28,6 +29,7 @@ use crate::shares::{ObjectKey, Place, ReadLines, Watches};
 use crate::strategy::{self, Strategy};
 use crate::tokens::{Issued, TokenKey};
 
+mod accounts;
 mod cached_kind;
 mod services;
 
@@ -423,7 +425,12 @@ fn request_of(ask: &GetToken) -> TokenRequest {
         bound_object_ref: Some(pod),
         expiration_seconds: ask.expiration_seconds,
     };
-    TokenRequest { spec: Some(spec), ..TokenRequest::default() }
+    let uid = Some(ask.account_uid.to_string()).filter(|uid| !uid.is_empty());
+    TokenRequest {
+        metadata: ObjectMeta { uid, ..ObjectMeta::default() },
+        spec: Some(spec),
+        ..TokenRequest::default()
+    }
 }
 
 fn issued(request: &TokenRequest) -> Result<Issued, String> {

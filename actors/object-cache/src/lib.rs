@@ -1,8 +1,9 @@
-//! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services and
-//!   tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while there are
-//!   few, else by reading it again when an actor asks after a while or when others have taken its room; secrets and config
-//!   maps without watches, if the configuration says so.
-//! Receives: DesiredPodsChanged, NodeObserved, GetSecret, GetConfigMap, GetRuntimeClass, GetToken, GetServices.
+//! Duty: what pods need of the API server besides themselves: secrets, config maps, runtime classes, services, service
+//!   accounts and tokens, each read once for all actors that ask and kept current while a pod refers to it: by a watch while
+//!   there are few, else by reading it again when an actor asks after a while or when others have taken its room; secrets and
+//!   config maps without watches, if the configuration says so.
+//! Receives: DesiredPodsChanged, NodeObserved, GetSecret, GetConfigMap, GetRuntimeClass, GetServiceAccount, GetToken,
+//!   GetServices.
 //! Sends: PodObjectsChanged, ResendDesired, ResendNode; lists, watches and token requests through the bridge.
 //! State (rebuilt from): objects (listed again when an actor asks), the pods that refer to them (PodManager sends
 //! the

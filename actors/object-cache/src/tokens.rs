@@ -20,6 +20,8 @@ pub struct TokenKey {
     pub pod: PodUid,
     /// The service account's namespace and name.
     pub account: (Arc<str>, Arc<str>),
+    /// The UID that the service account must have; empty for whichever has the name.
+    pub account_uid: Arc<str>,
     /// The audience of the token.
     pub audience: Arc<str>,
     /// The lifetime asked for, in seconds.
@@ -33,6 +35,7 @@ impl TokenKey {
         Self {
             pod: uid.clone(),
             account: (namespace.clone(), ask.service_account.clone()),
+            account_uid: ask.account_uid.clone(),
             audience: ask.audience.clone(),
             expiration_seconds: ask.expiration_seconds,
         }
@@ -42,7 +45,8 @@ impl TokenKey {
     pub fn first_of(pod: &PodUid) -> Self {
         let nothing: Arc<str> = Arc::from("");
         let account = (nothing.clone(), nothing.clone());
-        Self { pod: pod.clone(), account, audience: nothing, expiration_seconds: None }
+        let account_uid = nothing.clone();
+        Self { pod: pod.clone(), account, account_uid, audience: nothing, expiration_seconds: None }
     }
 }
 

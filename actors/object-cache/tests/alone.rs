@@ -7,10 +7,12 @@ use std::time::Duration;
 use bridge_io::Io;
 use bridge_kube::Patch;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
-use k8s_openapi::api::core::v1::{Node, Secret, SecretVolumeSource, Service, Volume};
+use k8s_openapi::api::core::v1::{Node, Secret, SecretVolumeSource, Service, ServiceAccount, Volume};
 use messages::facts::{DesiredPod, DesiredPodsChanged, NodeObserved};
 use messages::node_status::ResendNode;
-use messages::object_cache::{GetSecret, GetServices, GetToken, ObjectError, PodObjectsChanged, Token};
+use messages::object_cache::{
+    GetSecret, GetServiceAccount, GetServices, GetToken, ObjectError, PodObjectsChanged, Token,
+};
 use messages::pod_manager::ResendDesired;
 use messages::supervision::Fault as ActorFault;
 use object_cache::{ObjectCache, ObjectCacheDeps, Strategy};
@@ -128,6 +130,42 @@ fn a_new_incarnation_asks_for_the_pods_and_reads_what_is_asked_for() {
 }
 
 #[test]
+fn a_service_account_is_read_whenever_it_is_asked_for() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = near.start(stage);
+        let account = async |name: &str| {
+            let (pod, namespace) = (stage::uid(0), Arc::from("default"));
+            let wanted = GetServiceAccount { pod, namespace, name: Arc::from(name) };
+            ask(&actor, wanted, 30 * SECOND).await.unwrap()
+        };
+        assert!(account("robot").await.unwrap_err().not_found);
+        let robot =
+            json!({ "metadata": { "name": "robot", "namespace": "default", "annotations": { "a": "b" } } });
+        near.api.put::<ServiceAccount>(&serde_json::from_value(robot).unwrap());
+        let read = account("robot").await.unwrap();
+        assert!(read.metadata.uid.is_some());
+        assert_eq!(read.metadata.annotations.as_ref().unwrap()["a"], "b");
+        let changed = Patch::Merge(json!({ "metadata": { "annotations": { "a": "c" } } }));
+        near.api.change::<ServiceAccount>(Some("default"), "robot", None, &changed);
+        assert_eq!(account("robot").await.unwrap().metadata.annotations.as_ref().unwrap()["a"], "c");
+    });
+}
+
+#[test]
+fn a_service_account_of_a_node_that_stands_alone_cannot_be_had() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let deps = ObjectCacheDeps { api: None, ..near.deps(stage) };
+        let actor = stage.start(deps, ObjectCache::new);
+        let (pod, namespace) = (stage::uid(0), Arc::from("default"));
+        let wanted = GetServiceAccount { pod, namespace, name: Arc::from("robot") };
+        let error = ask(&actor, wanted, 30 * SECOND).await.unwrap().unwrap_err();
+        assert_eq!(error.message, "couldn't get service account default/robot, no kubeClient defined");
+    });
+}
+
+#[test]
 fn a_pod_has_a_number_of_tokens_and_no_more() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
@@ -137,8 +175,13 @@ fn a_pod_has_a_number_of_tokens_and_no_more() {
             let audience = Arc::from("audience");
             let pod = api_pod(number).pod_ref.clone();
             let account = Arc::from("default");
-            let wanted =
-                GetToken { pod, service_account: account, audience, expiration_seconds: Some(lifetime) };
+            let wanted = GetToken {
+                pod,
+                service_account: account,
+                account_uid: Arc::default(),
+                audience,
+                expiration_seconds: Some(lifetime),
+            };
             ask(&actor, wanted, 30 * SECOND).await.unwrap()
         };
         let is_refused = |answer: Result<Token, ObjectError>| {

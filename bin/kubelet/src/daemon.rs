@@ -21,8 +21,8 @@ use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
-    Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname,
-    raise_open_files, set_oom_score_adj,
+    ExecCredentialPlugins, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
@@ -39,7 +39,10 @@ use crate::systemd::{NotifyState, notify, watchdog_interval};
 use crate::telemetry::Verbosity;
 use crate::wait::wait;
 use crate::wiring::{self, Bridge, ConfigurationPorts, IdentityLost, Node, Places, PluginPorts, Settings};
-use crate::{cgroups, cluster, identity, pod_cidr, process_metrics, serving, settings, start, telemetry};
+use crate::{
+    cgroups, cluster, credential_providers, identity, pod_cidr, process_metrics, serving, settings, start,
+    telemetry,
+};
 
 /// The threads for the kubelet's own calls; blocking calls have threads of their own.
 const IO_THREADS: usize = 2;
@@ -87,6 +90,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
     let server = Io::start_named("server", SERVER_THREADS).context("start the servers' runtime")?;
     let host = may_start(&io, loaded)?;
+    let providers = credential_providers::load(&loaded.flags, &loaded.gates)
+        .context("failed to register CRI auth plugins")?;
     let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
     own_process(loaded);
     let clock = Arc::new(SystemClock);
@@ -105,6 +110,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         host_ip,
         &capacity,
     )?;
+    settings.images.providers = providers;
     let runtime = runtime(loaded, &io.io())?;
     settings.admission = settings::admission(loaded, &settings, &facts)?;
     settings.stats = settings::stats(loaded, &facts);
@@ -300,6 +306,7 @@ fn bridge(
         usage: Arc::new(stats.usage(clock.clone())),
         stats: Arc::new(stats),
         docker_configs: Arc::new(docker_configs),
+        credential_plugins: Arc::new(ExecCredentialPlugins::new(handle.clone())),
         pull_records: Arc::new(pull_records),
         exits: Arc::new(PidfdWatcher::new(io.clone(), EXITS_MAX)),
         clock: clock.clone(),

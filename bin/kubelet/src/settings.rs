@@ -12,7 +12,9 @@ use bridge_node::host::ContainerFacts;
 use bridge_node::host::MachineFacts;
 use eviction_manager::EvictionConfig;
 use garbage_collector::GcPolicy;
-use image_manager::{CollectionPolicy, ImageSettings, PullLimits, ThrottlePolicy, Verification};
+use image_manager::{
+    CollectionPolicy, CredentialProviders, ImageSettings, PullLimits, ThrottlePolicy, Verification,
+};
 use k8s_openapi::api::core::v1::Taint;
 use log_manager::LogRotation;
 use messages::eviction_manager::EvictionSettings;
@@ -492,6 +494,8 @@ fn image_settings(config: &KubeletConfiguration) -> ImageSettings {
             min_age: images.image_minimum_gc_age.as_std(),
             max_age: Some(images.image_maximum_gc_age.as_std()).filter(|oldest| !oldest.is_zero()),
         },
+        // The daemon reads them from files.
+        providers: CredentialProviders::default(),
     }
 }
 

@@ -241,9 +241,12 @@ ports! {
 }
 
 /// The objects that pods refer to, each followed or read now and then, and tokens for pods; for ObjectCache.
-pub trait PodObjects: Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Follow<Service> + Tokens {}
+pub trait PodObjects:
+    Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Read<ServiceAccount> + Follow<Service> + Tokens
+{
+}
 
 impl<T> PodObjects for T where
-    T: Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Follow<Service> + Tokens
+    T: Read<Secret> + Read<ConfigMap> + Read<RuntimeClass> + Read<ServiceAccount> + Follow<Service> + Tokens
 {
 }

@@ -14,7 +14,17 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/garbage-collector/", &["Clock", "PodDirs", "PodRemoval"]),
     (
         "actors/image-manager/",
-        &["Clock", "Compute", "DockerConfigs", "Images", "NodeStats", "PullRecords", "RuntimeReads", "Stats"],
+        &[
+            "Clock",
+            "Compute",
+            "CredentialPlugins",
+            "DockerConfigs",
+            "Images",
+            "NodeStats",
+            "PullRecords",
+            "RuntimeReads",
+            "Stats",
+        ],
     ),
     ("actors/log-manager/", &["Clock", "ContainerLogs", "LogReopen"]),
     (

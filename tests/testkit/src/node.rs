@@ -17,8 +17,8 @@ use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{
-    FakeContainerLogs, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine, FakePodDirs,
-    FakePullRecords, FakeStaticFiles, Layout, Machine,
+    FakeContainerLogs, FakeCredentialPlugins, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine,
+    FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
@@ -74,6 +74,8 @@ pub struct World {
     pub addresses: FakeHostAddresses,
     /// The plugins that register, and the CSI drivers behind them.
     pub plugins: FakePlugins,
+    /// The programs that give credentials for images.
+    pub credential_plugins: FakeCredentialPlugins,
     /// A manifest URL, if the node has one.
     pub url: Option<FakeManifestUrl>,
     /// The cluster's API server; `None` for a kubelet on its own.
@@ -110,6 +112,7 @@ impl World {
             stats: FakeStats::default(),
             addresses: FakeHostAddresses::default(),
             plugins: FakePlugins::default(),
+            credential_plugins: FakeCredentialPlugins::default(),
             url: None,
             resolv_conf: None,
             listeners: FakeListeners::default(),
@@ -167,6 +170,7 @@ impl World {
             stats: Arc::new(self.stats.clone()),
             usage: Arc::new(self.usage.clone()),
             docker_configs: Arc::new(FakeDockerConfigs::new(self.disk.clone())),
+            credential_plugins: Arc::new(self.credential_plugins.clone()),
             pull_records: Arc::new(FakePullRecords::new(self.disk.clone())),
             resolv_conf: self.resolv_conf.clone().map(read_always),
             plugins: wiring::PluginPorts {

@@ -204,15 +204,24 @@ impl ImageManager {
         if let Err(problem) = &record {
             tracing::error!("A record of a pull is of no use: {problem}");
         }
+        let credentials = asker.all_credentials();
         let judgement = judge(
             &self.deps.settings.verification,
             &AccessQuestion {
                 image: &asker.ask.image,
                 intended,
                 record: record.as_ref().map(Option::as_ref).map_err(String::as_str),
-                credentials: asker.credentials.as_deref().map_err(String::as_str),
+                credentials: credentials.as_deref().map_err(String::as_str),
             },
         );
+        let of_account = record.as_ref().is_ok_and(|record| {
+            self.may_be_shown_by_account(&asker, record.as_ref()) && self.has_providers(&image)
+        });
+        if of_account && matches!(judgement, AccessDecision::Prove(_)) {
+            return self.provide(asker, image, ctx, move |actor, asker, image, ctx| {
+                actor.verified(asker, image, seen, (intended, record), ctx);
+            });
+        }
         let (metrics, policy) = (self.deps.metrics.clone(), asker.ask.policy);
         match judgement {
             AccessDecision::Use { why, add } => {

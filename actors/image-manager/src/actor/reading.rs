@@ -64,6 +64,7 @@ impl ImageManager {
     }
 }
 
-fn repository(image: &str) -> String {
+/// The repository of an image; empty if it has none.
+pub(super) fn repository(image: &str) -> String {
     image::parse(image).map(|name| name.repository).unwrap_or_default()
 }

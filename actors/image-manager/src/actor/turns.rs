@@ -38,6 +38,7 @@ impl ImageManager {
             let _named = blame::name(&pod.uid);
             let (spelled, credentials) =
                 (first.ask.image.clone(), first.credentials.clone().unwrap_or_default());
+            let provided = first.provided.clone().unwrap_or_default();
             let means = PullMeans {
                 images: self.deps.images.clone(),
                 configs: self.deps.configs.clone(),
@@ -49,6 +50,7 @@ impl ImageManager {
                 key: key.clone(),
                 spelled: spelled.clone(),
                 credentials,
+                provided,
                 pod: pod.uid.clone(),
                 annotations,
                 sandbox_config,

@@ -65,6 +65,7 @@ fn credential(place: &str, entry: &Value) -> Result<Credential, String> {
         identity_token: text("identitytoken")?,
         registry_token: text("registrytoken")?,
         source: None,
+        account: None,
     };
     let auth = text("auth")?;
     if !auth.is_empty() {

@@ -67,6 +67,36 @@ impl Keyring {
     }
 }
 
+/// Whether a pattern of a provider (`matchImages`) fits a repository.
+pub(super) fn matches(pattern: &str, repository: &str) -> bool {
+    let bare = without_user(pattern).split(['?', '#']).next().unwrap_or_default();
+    fits(&location(bare), &location(repository))
+}
+
+/// Whether a text can be a pattern of a provider (`matchImages`).
+///
+/// # Errors
+/// The reason, in Go's words.
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
+    let failed = |why: String| Err(format!("parse {:?}: {why}", format!("https://{pattern}")));
+    if pattern.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+        return failed("net/url: invalid control character in URL".to_owned());
+    }
+    let authority = pattern.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = without_user(authority);
+    if authority.starts_with('[') && !authority.contains(']') {
+        return failed("missing ']' in host".to_owned());
+    }
+    if let Some(wrong) = authority.chars().find(|c| " \\^`{|}%".contains(*c)) {
+        return failed(format!("invalid character {:?} in host name", wrong.to_string()));
+    }
+    let Location { port, .. } = location(authority);
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return failed(format!("invalid port {:?} after host", format!(":{port}")));
+    }
+    Ok(())
+}
+
 fn location(text: &str) -> Location<'_> {
     let (authority, path) = text.split_at(text.find('/').unwrap_or(text.len()));
     // The colons within the brackets of an IPv6 address do not begin a port.
@@ -74,6 +104,9 @@ fn location(text: &str) -> Location<'_> {
         Some((host, port)) if !port.contains(']') => (host, port),
         _ => (authority, ""),
     };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    // What is between brackets and no address is one of several characters.
+    let host = bare.filter(|host| host.contains(':')).unwrap_or(host);
     Location { host, port, path }
 }
 
@@ -85,16 +118,69 @@ fn fits(glob: &Location<'_>, image: &Location<'_>) -> bool {
         && labels.zip(of_image).all(|(glob, label)| label_fits(glob, label))
 }
 
-/// Matches one label of a host name, where `*` stands for any number of characters. Time is bounded by the
-/// product of both lengths: after a mismatch only the last star grows.
+/// A part of a glob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// `*`: any number of characters.
+    Star,
+    /// `[a-c]` or `[^a-c]`: one character that is in one of these ranges, or in none.
+    Class { ranges: Vec<(char, char)>, negated: bool },
+    /// One character.
+    One(char),
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Part::Star => false,
+            Part::Class { ranges, negated } => {
+                ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) != *negated
+            }
+            Part::One(one) => *one == c,
+        }
+    }
+}
+
+/// The parts of a glob; `None` if a bracket is not closed or holds nothing.
+fn parts(glob: &str) -> Option<Vec<Part>> {
+    let (mut parts, mut rest) = (Vec::new(), glob.chars().peekable());
+    while let Some(c) = rest.next() {
+        parts.push(match c {
+            '*' => Part::Star,
+            '[' => {
+                let negated = rest.next_if_eq(&'^').is_some();
+                let mut ranges = Vec::new();
+                loop {
+                    match rest.next()? {
+                        ']' if !ranges.is_empty() => break,
+                        ']' | '-' => return None,
+                        from => {
+                            let to = match rest.next_if_eq(&'-') {
+                                Some(_) => rest.next().filter(|to| !"-]".contains(*to))?,
+                                None => from,
+                            };
+                            ranges.push((from, to));
+                        }
+                    }
+                }
+                Part::Class { ranges, negated }
+            }
+            one => Part::One(one),
+        });
+    }
+    Some(parts)
+}
+
+/// Matches one label of a host name. Time is bounded by the product of both lengths: after a mismatch only the last star grows.
 fn label_fits(glob: &str, label: &str) -> bool {
-    let (glob, label) = (glob.as_bytes(), label.as_bytes());
+    let Some(glob) = parts(glob) else { return false };
+    let label: Vec<char> = label.chars().collect();
     let (mut at, mut seen, mut star) = (0, 0, None);
     while seen < label.len() {
-        if glob.get(at) == Some(&b'*') {
+        if glob.get(at) == Some(&Part::Star) {
             star = Some((at, seen));
             at += 1;
-        } else if glob.get(at) == Some(&label[seen]) {
+        } else if glob.get(at).is_some_and(|part| part.takes(label[seen])) {
             at += 1;
             seen += 1;
         } else if let Some((star_at, taken)) = star {
@@ -105,7 +191,7 @@ fn label_fits(glob: &str, label: &str) -> bool {
             return false;
         }
     }
-    glob[at..].iter().all(|b| *b == b'*')
+    glob[at..].iter().all(|part| *part == Part::Star)
 }
 
 fn is_default_registry(repository: &str) -> bool {
@@ -172,6 +258,46 @@ mod tests {
     }
 
     #[test]
+    fn patterns_of_providers_are_matched_part_by_part() {
+        for (pattern, repository, fits) in [
+            ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu-1.amazonaws.com/app", true),
+            ("*.dkr.ecr.*.amazonaws.com", "dkr.ecr.eu-1.amazonaws.com/app", false),
+            ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu-1.amazonaws.com:443/app", false),
+            ("*.*.registry.io", "a.b.registry.io/app", true),
+            ("registry.io:8080/path", "registry.io:8080/path/app", true),
+            ("registry.io:8080/path", "registry.io:8080/pat", false),
+            ("registry.io:8080/path", "registry.io/path/app", false),
+            ("registry.io/*", "registry.io/app", false),
+            ("docker.io", "docker.io/library/busybox", true),
+            ("registry[1-3].io", "registry2.io/app", true),
+            ("registry[1-3].io", "registry4.io/app", false),
+            ("registry[^1-3x].io", "registry4.io/app", true),
+            ("registry[^1-3x].io", "registryx.io/app", false),
+            ("registry[1-.io", "registry1.io/app", false),
+            ("registry[].io", "registry.io/app", false),
+            ("[::1]:5000", "[::1]:5000/app", true),
+            ("", "registry.io/app", false),
+        ] {
+            assert_eq!(super::matches(pattern, repository), fits, "{pattern} {repository}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_no_pattern_is_refused_in_gos_words() {
+        for fine in ["*.io", "r.io:5000/path", "a[bc].io", "[::1]:5000", "me@r.io", "r.io/a b", ""] {
+            assert_eq!(check_pattern(fine), Ok(()), "{fine}");
+        }
+        for (wrong, why) in [
+            ("r.io:port", "parse \"https://r.io:port\": invalid port \":port\" after host"),
+            ("r io", "parse \"https://r io\": invalid character \" \" in host name"),
+            ("[::1", "parse \"https://[::1\": missing ']' in host"),
+            ("r.io\n", "parse \"https://r.io\\n\": net/url: invalid control character in URL"),
+        ] {
+            assert_eq!(check_pattern(wrong).unwrap_err(), why);
+        }
+    }
+
+    #[test]
     fn the_longest_match_comes_first_and_all_are_tried() {
         let registries = ["quay.io", "quay.io/coreos", "*.io", "https://quay.io/coreos/", "other.io"];
         assert_eq!(
@@ -215,6 +341,7 @@ mod tests {
             let mut keyring = Keyring::default();
             let _ = keyring.add(&registry, Credential::default());
             let _ = keyring.lookup(&image);
+            let _ = (check_pattern(&registry), super::matches(&registry, &image));
         }
 
         #[test]

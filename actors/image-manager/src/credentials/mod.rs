@@ -1,7 +1,9 @@
-//! PURE: which credentials of a pod's secrets and of the node are good for an image (row 6.5).
+//! PURE: which credentials of a pod's secrets, of the node and of its credential providers are good for an image (rows 6.5,
+//! 6.6).
 
 mod config;
 mod keyring;
+pub mod providers;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use pod_rules::go_json;
 use sha2::{Digest, Sha256};
 
-pub use keyring::Keyring;
+pub use keyring::{Keyring, check_pattern};
 
 /// What the kubelet shows to a registry. Its `Debug` form holds no secrets, so that none can get into a log.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -24,8 +26,21 @@ pub struct Credential {
     email: String,
     identity_token: String,
     registry_token: String,
-    /// The secret that the credential comes from; none for the node's own.
+    /// The secret that the credential comes from; none for those of the node and of its providers.
     source: Option<Arc<SecretSource>>,
+    /// The service account for which a provider gave the credential.
+    account: Option<Arc<AccountSource>>,
+}
+
+/// The service account for which a credential provider gave a credential.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountSource {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
 }
 
 /// The secret of the API server that a credential comes from.
@@ -58,9 +73,14 @@ impl Credential {
         }
     }
 
-    /// The secret that the credential comes from; none for the node's own.
+    /// The secret that the credential comes from; none for those of the node and of its providers.
     pub fn source(&self) -> Option<&SecretSource> {
         self.source.as_deref()
+    }
+
+    /// The service account for which a provider gave the credential.
+    pub fn account(&self) -> Option<&AccountSource> {
+        self.account.as_deref()
     }
 
     /// SHA-256 of the credential in upstream's JSON form, in hexadecimal digits: records name a credential by
@@ -87,6 +107,12 @@ impl Credential {
         Self { username, password, source: source.map(Arc::new), ..Self::default() }
     }
 
+    /// A provider's credential of a test.
+    #[cfg(test)]
+    pub fn of_account(username: &str, account: AccountSource) -> Self {
+        Self { username: username.to_owned(), account: Some(Arc::new(account)), ..Self::default() }
+    }
+
     /// Every field, so that fingerprints of different credentials differ.
     fn parts(&self) -> [&str; 8] {
         let source = self.source.as_deref();
@@ -108,6 +134,22 @@ impl Credential {
 /// same credentials for the image. The namespace counts because runtimes may judge images by it.
 pub fn share(namespace: &str, handler: &str, credentials: &[Credential]) -> PullShare {
     let parts = credentials.iter().flat_map(Credential::parts);
+    PullShare::of([namespace, handler].into_iter().chain(parts))
+}
+
+/// The fingerprint of the pods that may share a pull when providers gave these credentials besides. What was given for a service
+/// account is for its pods alone; what was given for the node is the same for all, whatever it is today.
+pub fn share_with_provided(
+    namespace: &str,
+    handler: &str,
+    credentials: &[Credential],
+    provided: &[Credential],
+) -> PullShare {
+    let Some(account) = provided.iter().find_map(Credential::account) else {
+        return share(namespace, handler, credentials);
+    };
+    let of_account = [&account.uid, &account.namespace, &account.name].map(String::as_str);
+    let parts = credentials.iter().flat_map(Credential::parts).chain(of_account);
     PullShare::of([namespace, handler].into_iter().chain(parts))
 }
 
@@ -302,6 +344,21 @@ mod tests {
             share("team", "", &[you, me]),
             "the first is tried first"
         );
+    }
+
+    #[test]
+    fn what_is_given_for_a_service_account_is_shared_by_its_pods_alone() {
+        let account = |uid: &str| AccountSource { uid: uid.to_owned(), ..AccountSource::default() };
+        let (one, other) =
+            (Credential::of_account("a", account("1")), Credential::of_account("a", account("2")));
+        let of_node = Credential::for_tests("node", "today", None);
+        let shared = |provided: &[Credential]| share_with_provided("team", "", &[], provided);
+        assert_eq!(shared(&[]), share("team", "", &[]));
+        assert_eq!(shared(std::slice::from_ref(&of_node)), shared(&[]), "it is for all pods of the node");
+        assert_ne!(shared(std::slice::from_ref(&one)), shared(&[]));
+        assert_ne!(shared(std::slice::from_ref(&one)), shared(std::slice::from_ref(&other)));
+        let renewed = Credential::of_account("b", account("1"));
+        assert_eq!(shared(&[of_node, one]), shared(&[renewed]), "what it is today counts for nothing");
     }
 
     #[test]

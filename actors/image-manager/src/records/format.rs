@@ -48,7 +48,7 @@ pub struct PullCredentials {
     /// Pods with one of these secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub kubernetes_secrets: Vec<PullSecret>,
-    /// Pods that run as one of these service accounts. Kept for a kubelet with credential providers.
+    /// Pods that run as one of these service accounts, for which a credential provider gave the credential of a pull.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub kubernetes_service_accounts: Vec<PullServiceAccount>,
     /// All pods of the node: the image was pulled without credentials, or with the node's.
@@ -96,18 +96,26 @@ impl PullSecret {
 }
 
 /// `ImagePullServiceAccount`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullServiceAccount {
+    /// `metadata.uid` of the service account.
     #[serde(default)]
-    uid: String,
+    pub uid: String,
+    /// `metadata.namespace` of the service account.
     #[serde(default)]
-    namespace: String,
+    pub namespace: String,
+    /// `metadata.name` of the service account.
     #[serde(default)]
-    name: String,
+    pub name: String,
 }
 
 impl PullServiceAccount {
+    /// Namespace, name and UID, in the order of records.
+    pub fn coordinates(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.name, &self.uid)
+    }
+
     fn weight(&self) -> usize {
         KEYS_BYTES + [&self.uid, &self.namespace, &self.name].map(String::len).iter().sum::<usize>()
     }

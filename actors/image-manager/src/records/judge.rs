@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bridge_text::image;
 
 use super::format::{PullCredentials, PullSecret, PulledRecord};
-use super::merge::pull_secret;
+use super::merge::{pull_account, pull_secret};
 use crate::credentials::Credential;
 
 /// With this many secrets in a record, a use adds no further one: the names of namespaces come and go without
@@ -130,6 +130,12 @@ pub fn judge(verification: &Verification, question: &AccessQuestion<'_>) -> Acce
     }
 }
 
+/// Whether the record opens the image under this name to some service accounts, and not to all pods.
+pub fn opened_by_accounts(record: Option<&PulledRecord>, image: &str) -> bool {
+    let known = record.and_then(|record| record.credential_mapping.get(&image::without_tag(image)));
+    known.is_some_and(|known| !known.node_pods_accessible && !known.kubernetes_service_accounts.is_empty())
+}
+
 /// A secret gives access when it holds a credential that has proven its access, and also when it is the
 /// secret that held it: its owner has changed it since.
 fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> AccessDecision {
@@ -147,6 +153,11 @@ fn by_secrets(known: &PullCredentials, credentials: &[Credential]) -> AccessDeci
                 return AccessDecision::Use { why: Checked::RecordFound, add: Some(own) };
             }
         }
+    }
+    // A pod has one service account: providers give it credentials for no other.
+    let account = credentials.iter().find_map(pull_account);
+    if account.is_some_and(|own| known.kubernetes_service_accounts.contains(&own)) {
+        return AccessDecision::Use { why: Checked::RecordFound, add: None };
     }
     AccessDecision::Prove(Checked::MustAuthenticate)
 }

@@ -4,21 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::format::{PullCredentials, PullSecret, PulledRecord};
-use crate::credentials::Credential;
+use super::format::{PullCredentials, PullSecret, PullServiceAccount, PulledRecord};
+use crate::credentials::{AccountSource, Credential};
 
 /// About how many bytes the record of an image has at most. One of more than a mebibyte would not be read.
 const BYTES_MAX: usize = 512 * 1024;
-/// The most secrets under one name of an image.
+/// The most secrets, and the most service accounts, under one name of an image.
 const SECRETS_MAX: usize = 200;
 
 /// The access that a pull with this credential proves.
 pub fn pulled_with(used: Option<&Credential>) -> PullCredentials {
-    match used.and_then(pull_secret) {
-        Some(secret) => PullCredentials { kubernetes_secrets: vec![secret], ..PullCredentials::default() },
+    let (secret, account) = (used.and_then(pull_secret), used.and_then(pull_account));
+    match (secret, account) {
+        (Some(secret), _) => {
+            PullCredentials { kubernetes_secrets: vec![secret], ..PullCredentials::default() }
+        }
+        (None, Some(account)) => {
+            PullCredentials { kubernetes_service_accounts: vec![account], ..PullCredentials::default() }
+        }
         // A pull without credentials, or with the node's own, proves access for all pods of the node.
-        None => PullCredentials { node_pods_accessible: true, ..PullCredentials::default() },
+        (None, None) => PullCredentials { node_pods_accessible: true, ..PullCredentials::default() },
     }
+}
+
+/// A service account in the form of records; `None` for a credential that no provider gave for one.
+pub(super) fn pull_account(credential: &Credential) -> Option<PullServiceAccount> {
+    let AccountSource { uid, namespace, name } = credential.account()?.clone();
+    Some(PullServiceAccount { uid, namespace, name })
 }
 
 /// A secret's credential in the form of records; `None` for a credential of the node.
@@ -74,28 +86,37 @@ fn add(record: &mut PulledRecord, name: &str, new: PullCredentials) -> bool {
             Some(other) if *other == secret => continue,
             Some(other) => *other = secret,
             None => {
-                leave_room(&mut known.kubernetes_secrets);
+                leave_room(&mut known.kubernetes_secrets, |secret| &secret.namespace);
                 known.kubernetes_secrets.push(secret);
             }
         }
         changed = true;
     }
     known.kubernetes_secrets.sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
+    for account in new.kubernetes_service_accounts {
+        if known.kubernetes_service_accounts.contains(&account) {
+            continue;
+        }
+        leave_room(&mut known.kubernetes_service_accounts, |account| &account.namespace);
+        known.kubernetes_service_accounts.push(account);
+        changed = true;
+    }
+    known.kubernetes_service_accounts.sort_by(|a, b| a.coordinates().cmp(&b.coordinates()));
     changed
 }
 
-/// Leaves room for one more secret under a name: the namespace with the most of them loses its last.
-fn leave_room(secrets: &mut Vec<PullSecret>) {
-    while secrets.len() >= SECRETS_MAX {
+/// Leaves room for one more secret or service account under a name: the namespace with the most of them loses its last.
+fn leave_room<T>(entries: &mut Vec<T>, namespace: fn(&T) -> &String) {
+    while entries.len() >= SECRETS_MAX {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for secret in secrets.iter() {
-            *counts.entry(secret.namespace.as_str()).or_default() += 1;
+        for entry in entries.iter() {
+            *counts.entry(namespace(entry).as_str()).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
         let most = most.map(|(namespace, _)| namespace.to_owned());
-        let is_of_most = |secret: &PullSecret| Some(&secret.namespace) == most.as_ref();
-        let Some(place) = secrets.iter().rposition(is_of_most) else { return };
-        secrets.remove(place);
+        let is_of_most = |entry: &T| Some(namespace(entry)) == most.as_ref();
+        let Some(place) = entries.iter().rposition(is_of_most) else { return };
+        entries.remove(place);
     }
 }
 
@@ -123,10 +144,11 @@ fn shrink(record: &mut PulledRecord, new: &str) {
     }
 }
 
-/// By whose doing a name is in a record: the namespaces whose secrets opened it, or the registry of one that is open to all.
+/// By whose doing a name is in a record: the namespaces whose secrets or service accounts opened it, or the registry of one that is open to all.
 fn owner(name: &str, access: &PullCredentials) -> String {
-    let namespaces: BTreeSet<&str> =
-        access.kubernetes_secrets.iter().map(|secret| secret.namespace.as_str()).collect();
+    let of_secrets = access.kubernetes_secrets.iter().map(|secret| secret.namespace.as_str());
+    let of_accounts = access.kubernetes_service_accounts.iter().map(|account| account.namespace.as_str());
+    let namespaces: BTreeSet<&str> = of_secrets.chain(of_accounts).collect();
     if namespaces.is_empty() {
         return format!("/{}", name.split('/').next().unwrap_or_default());
     }
@@ -170,6 +192,41 @@ mod tests {
         let open = merged(Some(other), "id", "app", all.clone(), at(5)).unwrap();
         assert_eq!(Some(&open.credential_mapping["app"]), all.as_ref());
         assert_eq!(merged(Some(open), "id", "app", of(&[secret("z", "9")]), at(6)), None);
+    }
+
+    #[test]
+    fn service_accounts_add_up_beside_secrets_and_are_bounded() {
+        let account = |namespace: &str, name: &str| PullServiceAccount {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..PullServiceAccount::default()
+        };
+        let of_accounts = |accounts: &[PullServiceAccount]| {
+            Some(PullCredentials {
+                kubernetes_service_accounts: accounts.to_vec(),
+                ..PullCredentials::default()
+            })
+        };
+        let (a, b) = (account("team", "a"), account("team", "b"));
+        let first = merged(None, "id", "app", of_accounts(std::slice::from_ref(&b)), at(1)).unwrap();
+        let same = merged(Some(first.clone()), "id", "app", of_accounts(std::slice::from_ref(&b)), at(2));
+        assert_eq!(same, None);
+        let both = merged(Some(first), "id", "app", of_accounts(std::slice::from_ref(&a)), at(2)).unwrap();
+        let both = merged(Some(both), "id", "app", of(&[secret("s", "1")]), at(2)).unwrap();
+        let known = &both.credential_mapping["app"];
+        assert_eq!((&*known.kubernetes_service_accounts, known.kubernetes_secrets.len()), (&[a, b][..], 1));
+        let mut record = both;
+        for number in 0..2 * SECRETS_MAX {
+            let crowd = account("crowd", &format!("{number:04}"));
+            record = merged(Some(record), "id", "app", of_accounts(&[crowd]), at(3)).unwrap();
+        }
+        let accounts = &record.credential_mapping["app"].kubernetes_service_accounts;
+        let of_team = accounts.iter().filter(|account| account.namespace == "team").count();
+        assert_eq!((accounts.len(), of_team), (SECRETS_MAX, 2));
+        let given = AccountSource { namespace: "team".to_owned(), ..AccountSource::default() };
+        let proven = pulled_with(Some(&Credential::of_account("me", given)));
+        assert_eq!(proven.kubernetes_service_accounts, [account("team", "")]);
+        assert!(!proven.node_pods_accessible);
     }
 
     #[test]

@@ -8,5 +8,5 @@ mod merge;
 
 pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
 pub use intents::{IntentFound, Intents, full_name};
-pub use judge::{AccessDecision, AccessQuestion, Checked, Verification, judge};
+pub use judge::{AccessDecision, AccessQuestion, Checked, Verification, judge, opened_by_accounts};
 pub use merge::{merged, pulled_with};

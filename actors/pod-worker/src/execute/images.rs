@@ -83,6 +83,7 @@ impl SandboxMade {
 #[derive(Clone, Debug)]
 pub(crate) struct PullContext {
     pull_secrets: Arc<[Arc<str>]>,
+    service_account: Arc<str>,
     annotations: Arc<BTreeMap<String, String>>,
 }
 
@@ -91,8 +92,10 @@ impl PullContext {
     pub fn of(pod: &Pod) -> Self {
         let named = pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
         let named = named.map(|secret| secret.name.as_str()).filter(|name| !name.is_empty());
+        let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
         Self {
             pull_secrets: named.map(Arc::from).collect(),
+            service_account: Arc::from(account.unwrap_or_default()),
             annotations: Arc::new(pod.metadata.annotations.clone().unwrap_or_default()),
         }
     }
@@ -118,6 +121,7 @@ pub(crate) fn ask(
         image: Arc::from(image),
         policy,
         pull_secrets: context.pull_secrets.clone(),
+        service_account: context.service_account.clone(),
         annotations: context.annotations.clone(),
         sandbox_config: Arc::default(),
         runtime_handler: Arc::default(),

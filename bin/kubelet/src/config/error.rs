@@ -115,7 +115,8 @@ impl FieldError {
     }
 }
 
-fn shown(value: &Json) -> String {
+/// A rejected value as an error shows it, shortened.
+pub(crate) fn shown(value: &Json) -> String {
     let mut text = value.to_string();
     if text.len() > SHOWN_VALUE_BYTES_MAX {
         let cut = (0..=SHOWN_VALUE_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);

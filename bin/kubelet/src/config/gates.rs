@@ -65,6 +65,7 @@ const EFFECTIVE: &[&str] = &[
     "HostnameOverride",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
+    "KubeletServiceAccountTokenForCredentialProviders",
     "NodeDeclaredFeatures",
     "PodLogsQuerySplitStreams",
     "PodReadyToStartContainersCondition",

@@ -1,6 +1,6 @@
 //! Wires ImageManager, which pulls images, keeps records of them and deletes those that are not used.
 
-use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics};
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, KeptAnswers};
 use supervision::Seated;
 
 use super::Wiring;
@@ -9,20 +9,25 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
     let Wiring { bridge, settings, actors, .. } = wiring;
     let metrics = ImageMetrics::new();
     metrics.register(wiring.registry)?;
+    metrics.configured(&settings.images.providers);
     let deps = ImageManagerDeps {
         images: wiring.operations.clone(),
         runtime: wiring.operations.clone(),
         usage: wiring.operations.clone(),
         stats: bridge.stats.clone(),
         configs: bridge.docker_configs.clone(),
+        plugins: bridge.credential_plugins.clone(),
         records: bridge.pull_records.clone(),
         clock: bridge.clock.clone(),
         secrets: actors.objects.asked(),
+        accounts: actors.objects.asked(),
+        tokens: actors.objects.asked(),
         compute: bridge.compute.clone(),
         events: actors.events.address(),
         configuration: actors.configuration.address(),
         settings: settings.images.clone(),
         history: ImageHistory::default(),
+        answers: KeptAnswers::default(),
         metrics,
     };
     seat.start(&wiring.places.actors, move || ImageManager::new(deps.clone()));

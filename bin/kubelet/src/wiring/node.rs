@@ -9,7 +9,7 @@ use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
-    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServiceAccount, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{ApiPodsChanged, GetPods, GetStaticOf};
@@ -73,6 +73,8 @@ pub struct Node {
     pub runtime_classes: AskPort<Outside, GetRuntimeClass>,
     /// Asks for the services.
     pub services: AskPort<Outside, GetServices>,
+    /// Asks for a service account.
+    pub accounts: AskPort<Outside, GetServiceAccount>,
     /// Asks for a token of a service account.
     pub tokens: AskPort<Outside, GetToken>,
     /// Asks for the pods in the runtime.
@@ -121,6 +123,7 @@ impl Node {
             config_maps: actors.objects.asked(),
             runtime_classes: actors.objects.asked(),
             services: actors.objects.asked(),
+            accounts: actors.objects.asked(),
             tokens: actors.objects.asked(),
             runtime_pods: actors.pleg.asked(),
             runtime_pod: actors.pleg.asked(),

@@ -15,7 +15,9 @@ use bridge_io::compute::Compute;
 use bridge_kube::{ApiClient, Traffic};
 use bridge_node::cgroups::Cgroups;
 use bridge_node::checkpoint::CheckpointStore;
-use bridge_node::host::{ContainerLogs, DockerConfigs, HostAddresses, PodDirs, PullRecords, StaticFiles};
+use bridge_node::host::{
+    ContainerLogs, CredentialPlugins, DockerConfigs, HostAddresses, PodDirs, PullRecords, StaticFiles,
+};
 use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
 use bridge_node::stats::usage::UsageReads;
@@ -82,6 +84,8 @@ pub struct Bridge {
     pub usage: Arc<dyn UsageReads>,
     /// The node's credentials for registries.
     pub docker_configs: Arc<dyn DockerConfigs>,
+    /// Runs the programs that give credentials for images.
+    pub credential_plugins: Arc<dyn CredentialPlugins>,
     /// The records on disk of the images that have been pulled.
     pub pull_records: Arc<dyn PullRecords>,
     /// Reads the node's resolver configuration; `None` if pods get no DNS from the node.

@@ -4,6 +4,7 @@
 mod addresses;
 mod container_facts;
 mod container_logs;
+mod credential_plugins;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
@@ -28,6 +29,12 @@ pub use container_facts::ContainerFacts;
 pub use container_logs::FakeContainerLogs;
 pub use container_logs::{
     COMPRESSED, Compressed, ContainerLogs, DiskContainerLogs, LogError, LogPlace, UNFINISHED,
+};
+#[cfg(any(test, feature = "fake"))]
+pub use credential_plugins::FakeCredentialPlugins;
+pub use credential_plugins::{
+    CredentialPlugins, ExecCredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN,
+    PluginError, PluginRun, check_plugin,
 };
 #[cfg(any(test, feature = "fake"))]
 pub use docker_configs::FakeDockerConfigs;

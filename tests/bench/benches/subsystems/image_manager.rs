@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bench::alone::{Count, IMAGE, Stage, Subject, Traffic, pods};
-use bridge_node::host::{FakeDockerConfigs, FakePullRecords};
+use bridge_node::host::{FakeCredentialPlugins, FakeDockerConfigs, FakePullRecords};
 use bridge_node::stats::FakeStats;
 use futures::future::join_all;
-use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings};
+use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings, KeptAnswers};
 use messages::image_manager::{EnsureImage, PullPolicy};
 use supervision::{AskPort, Outside, Place, Supervised, Vitality};
 
@@ -27,6 +27,7 @@ impl Alone {
             image: Arc::from(IMAGE),
             policy: PullPolicy::IfNotPresent,
             pull_secrets: Arc::from([]),
+            service_account: Arc::default(),
             annotations: Arc::default(),
             sandbox_config: Arc::default(),
             runtime_handler: Arc::default(),
@@ -47,14 +48,18 @@ impl Subject for Alone {
             usage: stage.operations.clone(),
             stats: Arc::new(FakeStats::default()),
             configs: Arc::new(FakeDockerConfigs::new(stage.disk.clone())),
+            plugins: Arc::new(FakeCredentialPlugins::default()),
             records: Arc::new(FakePullRecords::new(stage.disk.clone())),
             clock: stage.clock.clone(),
             secrets: AskPort::answering("ObjectCache", |_| None),
+            accounts: AskPort::answering("ObjectCache", |_| None),
+            tokens: AskPort::answering("ObjectCache", |_| None),
             compute: stage.compute.clone(),
             events: Count::default().sink(),
             configuration: Count::default().sink(),
             settings: ImageSettings::default(),
             history: ImageHistory::default(),
+            answers: KeptAnswers::default(),
             metrics: ImageMetrics::new(),
         };
         let seat = stage.tree.seat::<ImageManager>(Vitality::Degradable);

@@ -15,6 +15,7 @@ mod cgroups;
 mod claims;
 mod clock;
 mod cluster;
+mod credential_providers;
 mod csi;
 mod csi_block;
 mod csi_doubt;

@@ -14,7 +14,7 @@ use messages::facts::{NodeAddressesObserved, NodeObserved, Rejection};
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::image_manager::DeleteUnusedImages;
 use messages::object_cache::{
-    GetConfigMap, GetRuntimeClass, GetSecret, GetServices, GetToken, PodObjectsChanged,
+    GetConfigMap, GetRuntimeClass, GetSecret, GetServiceAccount, GetServices, GetToken, PodObjectsChanged,
 };
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{ApiPodsChanged, GetStaticOf};
@@ -92,8 +92,17 @@ async fn stir(node: &FakeNode) {
         .await;
     let _ = node.node.runtime_classes.ask(GetRuntimeClass { pod: nobody, name: name.clone() }, soon).await;
     let _ = node.node.services.ask(GetServices, soon).await;
+    let nobody = PodUid::new("nobody");
+    let account = GetServiceAccount { pod: nobody, namespace: namespace.clone(), name: name.clone() };
+    let _ = node.node.accounts.ask(account, soon).await;
     let pod = PodRef { uid: PodUid::new("nobody"), namespace, name: name.clone() };
-    let token = GetToken { pod, service_account: name.clone(), audience: name, expiration_seconds: None };
+    let token = GetToken {
+        pod,
+        service_account: name.clone(),
+        account_uid: Arc::default(),
+        audience: name,
+        expiration_seconds: None,
+    };
     let _ = node.node.tokens.ask(token, soon).await;
     let _ = node.node.collect.tell(CollectNow);
     let _ = node.node.configuration.ask(GetConfiguration, soon).await;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::credentials::SecretSource;
+use crate::credentials::{AccountSource, SecretSource};
 use crate::records::{merged, pulled_with};
 
 fn credential(password: &str, secret: &str) -> Credential {
@@ -54,6 +54,24 @@ fn policies_say_whom_they_ask() {
     }
     for image in ["r.io/app2", "r.io/team", "r.io/teams/a", "other.io/r.io/app"] {
         assert_eq!(preloaded(&listed, image), PROVE, "{image}");
+    }
+}
+
+#[test]
+fn an_image_of_a_service_account_is_for_its_pods() {
+    let account = |uid: &str| {
+        let source = AccountSource { uid: uid.to_owned(), ..AccountSource::default() };
+        Credential::of_account("me", source)
+    };
+    let mine = record(Some(&account("1")));
+    let asked = |credentials: &[Credential]| ask(&DEFAULT, "r.io/app:1", false, Some(&mine), credentials);
+    assert_eq!(asked(&[account("1")]), USE);
+    assert_eq!(asked(&[credential("hush", "a"), account("1")]), USE);
+    assert_eq!(asked(&[account("2")]), PROVE, "one of the same name that was made anew, or another one");
+    assert_eq!(asked(&[]), PROVE);
+    assert!(opened_by_accounts(Some(&mine), "r.io/app:1"));
+    for (other, image) in [(None, "r.io/app"), (Some(record(None)), "r.io/app"), (Some(mine), "r.io/other")] {
+        assert!(!opened_by_accounts(other.as_ref(), image), "{image}");
     }
 }
 

@@ -551,6 +551,7 @@ impl<'a> Job<'a> {
             let ask = GetToken {
                 pod: PodRef::of(self.wanted.pod),
                 service_account: pod.service_account.as_str().into(),
+                account_uid: Default::default(),
                 audience: wanted.audience.as_str().into(),
                 expiration_seconds: wanted.seconds,
             };

@@ -80,6 +80,7 @@ fn token_ask(token: &ServiceAccountTokenProjection, pod: &Pod) -> GetToken {
     GetToken {
         pod: PodRef::of(pod),
         service_account: Arc::from(account.unwrap_or_default()),
+        account_uid: Arc::default(),
         audience: Arc::from(token.audience.as_deref().unwrap_or_default()),
         expiration_seconds: token.expiration_seconds,
     }

@@ -72,14 +72,14 @@ pub(super) const ROWS: &[FlagRow] = &[
         "image-credential-provider-config",
         Str,
         image_credential_provider_config,
-        NotYet,
+        Used,
         "File or directory that configures credential providers"
     ),
     process_flag!(
         "image-credential-provider-bin-dir",
         Str,
         image_credential_provider_bin_dir,
-        NotYet,
+        Used,
         "Directory of credential providers"
     ),
     process_flag!("runtime-cgroups", Str, runtime_cgroups, Used, "Cgroup of the container runtime"),

@@ -1,0 +1,102 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_io::{Lane, NotRun, SharedPlaces};
+use bridge_pace::panics::{self, Carried};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use tokio::process::Command;
+use tokio::runtime::Handle;
+
+use super::{
+    CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PluginError, PluginRun,
+};
+use crate::host::SecretContent;
+use crate::mounts::program::{Input, run_whole, told};
+
+/// At most so many plugins run at once on the node.
+const PLUGINS_MAX: usize = 8;
+
+type Output = Result<SecretContent, PluginError>;
+type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
+/// The runs under way, by program and input.
+type Runs = Arc<Mutex<BTreeMap<(PathBuf, [u8; 32]), Outcome>>>;
+
+/// Runs programs, each in a process group of its own.
+#[derive(Clone)]
+pub struct ExecCredentialPlugins {
+    lane: Lane,
+    places: SharedPlaces,
+    runs: Runs,
+    within: Duration,
+}
+
+impl std::fmt::Debug for ExecCredentialPlugins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ExecCredentialPlugins")
+    }
+}
+
+impl ExecCredentialPlugins {
+    /// Programs that run on this runtime.
+    pub fn new(io: Handle) -> Self {
+        Self::bounded(io, PLUGINS_MAX, PLUGIN_WITHIN)
+    }
+
+    /// The same, with so many places and this deadline.
+    pub(super) fn bounded(io: Handle, places: usize, within: Duration) -> Self {
+        let lane = Lane::new("credential provider plugins", io);
+        Self { lane, places: SharedPlaces::new(places), runs: Runs::default(), within }
+    }
+
+    async fn output(&self, run: PluginRun) -> Output {
+        let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, self.places.place(&run.tenant)).await;
+        let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
+        let mut command = Command::new(&run.program);
+        command.args(run.args.iter()).envs(run.env.iter().map(|(name, value)| (name, value)));
+        let program = run.program.to_string_lossy();
+        let input = Input { command, program: &program, bytes: Some(run.input.expose().to_vec()) };
+        // One byte more tells that there is more.
+        let ended = run_whole(PLUGIN_OUTPUT_BYTES_MAX + 1, &self.lane, input, self.within, place).await;
+        let (_place, ended) = ended.map_err(|failed| PluginError::NotEnded { why: failed.why })?;
+        if !ended.status.success() {
+            return Err(PluginError::Failed { status: told(ended.status), said: ended.err.len() });
+        }
+        if ended.out.len() > PLUGIN_OUTPUT_BYTES_MAX {
+            return Err(PluginError::TooMuch);
+        }
+        Ok(SecretContent::new(ended.out))
+    }
+
+    /// Begins a run, or joins the one under way.
+    fn begin(&self, run: PluginRun) -> Outcome {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = run.key();
+        if let Some(outcome) = runs.get(&key) {
+            return outcome.clone();
+        }
+        let (this, of_run) = (self.clone(), key.clone());
+        let task = self.lane.io().spawn(async move {
+            let outcome = panics::caught(this.output(run)).await;
+            this.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&of_run);
+            outcome
+        });
+        let gone = || Ok(Err(PluginError::NotRun(NotRun::RuntimeGone)));
+        let outcome = async move { task.await.unwrap_or_else(|_| gone()) }.boxed().shared();
+        runs.insert(key, outcome.clone());
+        outcome
+    }
+}
+
+impl CredentialPlugins for ExecCredentialPlugins {
+    fn run(&self, run: PluginRun) -> BoxFuture<'static, Output> {
+        let outcome = self.begin(run);
+        async move { panics::resumed(outcome.await) }.boxed()
+    }
+
+    fn is_under_way(&self, run: &PluginRun) -> bool {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&run.key())
+    }
+}

@@ -1,0 +1,115 @@
+//! Credential provider plugins: programs of the node that give credentials for registries (row 6.6). This module runs
+//! them; ImageManager decides which, and interprets what they give.
+
+mod exec;
+#[cfg(any(test, feature = "fake"))]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sha2::{Digest, Sha256};
+
+pub use exec::ExecCredentialPlugins;
+#[cfg(any(test, feature = "fake"))]
+pub use fake::FakeCredentialPlugins;
+
+use super::SecretContent;
+use bridge_io::NotRun;
+
+/// The longest run of a plugin, as upstream.
+pub const PLUGIN_WITHIN: Duration = Duration::from_secs(60);
+/// The longest wait for a turn.
+pub const PLUGIN_TURN_WITHIN: Duration = Duration::from_secs(60);
+/// The most bytes of a plugin's answer.
+pub const PLUGIN_OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// A run of a plugin. Its `Debug` form shows neither environment nor input, which may hold secrets.
+#[derive(Clone)]
+pub struct PluginRun {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Arc<[String]>,
+    /// What is added to the kubelet's environment, names and values.
+    pub env: Arc<[(String, String)]>,
+    /// What the program reads from its standard input.
+    pub input: SecretContent,
+    /// The namespace on whose behalf it runs: namespaces share the places of plugins.
+    pub tenant: Arc<str>,
+}
+
+impl fmt::Debug for PluginRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginRun").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl PluginRun {
+    /// Two runs with the same key would give the same.
+    fn key(&self) -> (PathBuf, [u8; 32]) {
+        (self.program.clone(), Sha256::digest(self.input.expose()).into())
+    }
+}
+
+/// Why a plugin has given nothing. No text shows what the program wrote, which may be secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginError {
+    /// It could not be run, or had to be killed at its deadline.
+    #[error("{why}")]
+    NotEnded {
+        /// The reason, for people.
+        why: String,
+    },
+    /// It has failed.
+    #[error("{status}; the {said} bytes on its standard error are not shown: they may be secrets")]
+    Failed {
+        /// How it has ended.
+        status: String,
+        /// How many bytes of its standard error were read, at most one more than [`PLUGIN_OUTPUT_BYTES_MAX`].
+        said: usize,
+    },
+    /// It wrote too much.
+    #[error("it wrote more than {} bytes on its standard output", PLUGIN_OUTPUT_BYTES_MAX)]
+    TooMuch,
+    /// Others have kept all places.
+    #[error("no turn within {} s: too many plugins run", PLUGIN_TURN_WITHIN.as_secs())]
+    NoTurn,
+    /// The I/O runtime has shut down.
+    #[error(transparent)]
+    NotRun(#[from] NotRun),
+}
+
+/// Runs credential provider plugins.
+pub trait CredentialPlugins: Send + Sync + fmt::Debug {
+    /// Runs a plugin and returns what it wrote on its standard output. The run begins with the call, or is joined if the same
+    /// program with the same input runs already, and goes on to its end if the future is dropped.
+    ///
+    /// # Errors
+    /// Why there is no output.
+    fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<SecretContent, PluginError>>;
+
+    /// Whether the same program with the same input runs already.
+    fn is_under_way(&self, run: &PluginRun) -> bool;
+}
+
+/// A file that can be run as a plugin.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check_plugin(program: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let meta = std::fs::metadata(program).map_err(|error| error.to_string())?;
+    if meta.is_dir() {
+        return Err("it is a directory".to_owned());
+    }
+    if meta.permissions().mode() & 0o111 == 0 {
+        return Err("it is not executable".to_owned());
+    }
+    Ok(())
+}
