@@ -26,10 +26,10 @@ use supervision::{AskError, Supervised};
 
 #[path = "alone/collecting.rs"]
 mod collecting;
-#[path = "alone/sharing.rs"]
-mod sharing;
 #[path = "alone/providing.rs"]
 mod providing;
+#[path = "alone/sharing.rs"]
+mod sharing;
 
 const SECOND: Duration = Duration::from_secs(1);
 const ABSENT: &str = "understudy.dev/absent:1";

@@ -40,8 +40,8 @@ use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
 pub use node::Node;
 pub use parts::{
-    Bridge, Cluster, ConfigurationPorts, IdentityLost, ManagedCertificate, Membership, ObjectStrategy, Places, PluginPorts,
-    ServerSettings, Settings,
+    Bridge, Cluster, ConfigurationPorts, IdentityLost, ManagedCertificate, Membership, ObjectStrategy,
+    Places, PluginPorts, ServerSettings, Settings,
 };
 
 /// The parts from which each subsystem's `wire` takes its actor's dependencies.
