@@ -521,6 +521,7 @@ impl actix::Handler<ImagesConfigured> for ImageManager {
             throttle: ThrottlePolicy { pulls_per_second, burst },
             limits: PullLimits { parallel, ..before.limits },
             verification: before.verification.clone(),
+            providers: before.providers.clone(),
             collection: CollectionPolicy {
                 high_percent: configured.high_percent,
                 low_percent: configured.low_percent,
