@@ -255,7 +255,8 @@ fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none()
         let set = heard(&near.pool);
         let refused =
             |number| set.get(&uid(number)).and_then(|pod| pod.rejected.clone()).map(|why| why.reason);
-        assert_eq!([0, 1, 2].map(refused), [None, None, Some("OutOfpods".to_owned())]);
+        // A static pod is critical, and of no other could its place be had.
+        assert_eq!([0, 1, 2].map(refused), [None, None, Some("UnexpectedAdmissionError".to_owned())]);
         assert_eq!((near.evict.count(), near.configuration.count()), (0, 0));
         stage.crash::<PodManager>().await;
         stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;

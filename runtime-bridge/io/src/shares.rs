@@ -155,7 +155,8 @@ mod tests {
         let (other, of_none) = (places.try_place("other"), places.try_place(""));
         assert!(other.is_some() && of_none.is_some() && places.try_place("").is_none());
         drop((held, other, of_none));
-        assert_eq!((places.locked().free, places.locked().held.len()), (4, 0));
+        let state = places.locked();
+        assert_eq!((state.free, state.held.len()), (4, 0));
     }
 
     #[tokio::test]

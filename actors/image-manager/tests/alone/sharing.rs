@@ -1,4 +1,4 @@
-//! Images with several names: who may use them, and how many names there may be.
+//! Images with several names: which pods may use them, and how many names there may be.
 
 use bridge_cri::fake::Fault as CallFault;
 
