@@ -41,7 +41,8 @@ fn reload(environment: &Arc<Environment>) {
         let answer = ask(&node, &certificates, true, "GET /configz", CLOSE, |_| false);
         answer.split_once("\r\n\r\n").expect("headers and a body").1.to_owned()
     };
-    node.pod("first", containers([sleeper("main")])).ready();
+    let first = node.pod("first", containers([sleeper("main")]));
+    first.ready();
     assert_eq!(node.metric("understudy_config_generation"), Ok(1.0));
 
     let changed = json!({
@@ -55,9 +56,11 @@ fn reload(environment: &Arc<Environment>) {
         assert!(all.contains(field), "{field} is not in {all}");
     }
     let told = node.log();
-    let waits: Vec<&str> = told.lines().filter(|line| line.contains("wait for a restart")).collect();
+    let waits: Vec<&str> =
+        told.lines().filter(|line| line.contains("Changed fields of the configuration wait")).collect();
     assert!(waits.len() == 1 && waits[0].contains("fields=\"clusterDomain\""), "{waits:?}");
-    let second = node.pod("second", containers([sleeper("main")])).phase("Failed");
+    let second = node.pod("second", containers([sleeper("main")]));
+    let second = second.phase("Failed");
     assert!(second.text("/status/message").contains("res: pods"), "{}", second.text("/status/message"));
 
     let bad = with(changed.clone(), json!({"containerLogMaxFiles": 3, "maxPods": "many"}));
