@@ -21,8 +21,8 @@ use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
-    Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address, node_hostname,
-    raise_open_files, set_oom_score_adj,
+    KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address,
+    node_hostname, raise_open_files, set_oom_score_adj,
 };
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
@@ -128,6 +128,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     if let Some(change) = hooks.settings {
         change(&mut settings);
     }
+    kernel_settings(loaded)?;
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();
@@ -230,6 +231,19 @@ fn own_process(loaded: &Loaded) {
     }
     if let Err(error) = set_oom_score_adj(loaded.config.cgroups.oom_score_adj) {
         tracing::warn!(%error, "The kubelet is as likely to be killed in need of memory as its pods");
+    }
+}
+
+/// Gives the kernel the settings that a node needs (row 14.11), or demands them.
+fn kernel_settings(loaded: &Loaded) -> anyhow::Result<()> {
+    let dir = loaded.understudy.sysctl_dir.as_str();
+    if dir.is_empty() {
+        return Ok(());
+    }
+    let settings = KernelSettings::at(dir);
+    match loaded.config.cgroups.protect_kernel_defaults {
+        true => settings.demand().context("protectKernelDefaults (--protect-kernel-defaults)"),
+        false => settings.set().context("set the kernel's settings, as a node needs them (sysctlDir)"),
     }
 }
 
