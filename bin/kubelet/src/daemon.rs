@@ -24,6 +24,7 @@ use bridge_node::host::{
     KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address,
     node_hostname, raise_open_files, set_oom_score_adj,
 };
+use bridge_node::iptables::{self, PacketTables, ProgramTables};
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -141,6 +142,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             heartbeat: Place::On(heartbeat.as_ref().unwrap_or(&actors).handle()),
         };
         tell_pod_cidr(&bridge, loaded);
+        keep_chains(&bridge, loaded);
         let node = wiring::wire(&tree, &places, &registry, &bridge, &settings).context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
@@ -367,6 +369,16 @@ fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
     }
     let runtime = bridge.runtime.clone();
     drop(bridge.io.spawn(pod_cidr::tell(runtime, cidr)));
+}
+
+/// Keeps the chains by which other programs know that a kubelet is here (row 12.4).
+fn keep_chains(bridge: &Bridge, loaded: &Loaded) {
+    if !loaded.config.cgroups.make_iptables_util_chains {
+        return;
+    }
+    let handle = bridge.io.enter(tokio::runtime::Handle::current);
+    let families = ProgramTables::both(&handle).map(|tables| Arc::new(tables) as Arc<dyn PacketTables>);
+    drop(bridge.io.spawn(iptables::keep(families.into())));
 }
 
 fn announce(node: &Node) {
