@@ -21,8 +21,8 @@ use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
-    KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine, default_address,
-    node_hostname, raise_open_files, set_oom_score_adj,
+    KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock, SharedLock, ThisHost, ThisMachine,
+    default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
 use bridge_node::iptables::{self, PacketTables, ProgramTables};
 use bridge_node::mounts::SystemMounts;
@@ -86,6 +86,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
     let server = Io::start_named("server", SERVER_THREADS).context("start the servers' runtime")?;
     may_start(&io, loaded)?;
+    let shared_lock = shared_lock(loaded)?;
     let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
     own_process(loaded);
     let clock = Arc::new(SystemClock);
@@ -135,6 +136,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let system = System::new();
     system.block_on(async {
         let signals = Signals::catch()?;
+        let contended = contention(shared_lock.as_ref(), loaded)?;
         let actors = Arbiter::new();
         let heartbeat = bridge.cluster.as_ref().map(|_| Arbiter::new());
         let places = Places {
@@ -154,7 +156,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             started(&tree);
         }
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree, &node, signals, wrong_driver, &bridge.lost).await;
+        let code = until_the_end(&tree, &node, signals, wrong_driver, contended, &bridge.lost).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -224,6 +226,32 @@ fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, Mac
         pids: facts.pids_max,
     };
     Ok((facts, capacity))
+}
+
+/// Takes the lock on `--lock-file` once no other process has it (row 19.14).
+fn shared_lock(loaded: &Loaded) -> anyhow::Result<Option<SharedLock>> {
+    let path = loaded.flags.lock_file.as_str();
+    if path.is_empty() {
+        return Ok(None);
+    }
+    tracing::info!(path, "Acquiring file lock");
+    let lock = SharedLock::acquire(Path::new(path));
+    lock.map(Some).with_context(|| format!("unable to acquire file lock on {path:?} (--lock-file)"))
+}
+
+/// Ends when another process wants the lock, if the kubelet shall end then.
+fn contention(
+    lock: Option<&SharedLock>,
+    loaded: &Loaded,
+) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+    let watched = lock.filter(|_| loaded.flags.exit_on_lock_contention);
+    let contended = watched.map(SharedLock::contention).transpose().context("--exit-on-lock-contention")?;
+    Ok(async move {
+        match contended {
+            Some(contended) => contended.await,
+            None => std::future::pending().await,
+        }
+    })
 }
 
 fn own_process(loaded: &Loaded) {
@@ -463,6 +491,7 @@ async fn until_the_end(
     node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
+    contended: impl Future<Output = ()>,
     lost: &IdentityLost,
 ) -> ExitCode {
     let mut lost = lost.subscribe();
@@ -487,6 +516,10 @@ async fn until_the_end(
             // with.
             tracing::error!("{}", why.as_deref().unwrap_or_default());
             ExitCode::FAILURE
+        }
+        () = contended => {
+            tracing::info!("Another process wants the lock file (--exit-on-lock-contention); the kubelet exits");
+            ExitCode::SUCCESS
         }
         () = signals.next() => end_at_second(signals),
     }

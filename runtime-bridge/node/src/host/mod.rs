@@ -40,7 +40,7 @@ pub use docker_configs::{
 pub use fake_disk::FakeDisk;
 pub use journal::{Gzip, Journal, JournalOutput, JournalPlace};
 pub use kernel_settings::{KernelSettingError, KernelSettings, KernelSettingsError};
-pub use lock::{LockError, RootLock};
+pub use lock::{LockError, RootLock, SharedLock};
 pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]
 pub use machine::FakeMachine;
