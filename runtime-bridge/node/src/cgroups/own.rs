@@ -38,13 +38,15 @@ impl Tree {
 
     /// See [`Cgroups::gather_system`](super::Cgroups::gather_system).
     pub(super) fn gather_system(&self, cgroup: &str) -> Result<usize, CgroupError> {
-        self.ensure(cgroup, &CgroupValues::default())?;
         let mut moved = 0;
         let mut refused = None;
-        for _ in 0..GATHERINGS_MAX {
+        for gathering in 0..GATHERINGS_MAX {
             let left = self.system_processes()?;
             if left.is_empty() {
                 return Ok(moved);
+            }
+            if gathering == 0 {
+                self.ensure(cgroup, &CgroupValues::default())?;
             }
             refused = None;
             for pid in left {
@@ -59,17 +61,21 @@ impl Tree {
 
     /// Moves the kubelet's own process; returns whether it was elsewhere in any hierarchy.
     fn put_own(&self, cgroup: &str) -> Result<bool, CgroupError> {
-        self.ensure(cgroup, &CgroupValues::default())?;
         let pid = std::process::id();
-        let mut moved = false;
+        let mut wanted = Vec::new();
         for hierarchy in self.made_in() {
             let dir = below(&hierarchy.path, cgroup);
             if !pids_in(&dir)?.contains(&pid) {
-                self.put(&dir, pid)?;
-                moved = true;
+                wanted.push(dir);
             }
         }
-        Ok(moved)
+        if wanted.is_empty() {
+            return Ok(false);
+        }
+        // Only then: a cgroup of systemd's, in which the kubelet is already, stays as systemd has made it.
+        self.ensure(cgroup, &CgroupValues::default())?;
+        wanted.iter().try_for_each(|dir| self.put(dir, pid))?;
+        Ok(true)
     }
 
     fn put_everywhere(&self, cgroup: &str, pid: u32) -> Result<(), CgroupError> {
@@ -186,6 +192,19 @@ mod tests {
             assert_eq!(machine.cgroups.hold_own(Some("/system/kubelet"), -999).await, Ok(false));
             assert_eq!(machine.kernel.writes(), Vec::<String>::new());
         }
+    }
+
+    #[tokio::test]
+    async fn a_cgroup_in_which_the_kubelet_is_already_stays_as_it_is() {
+        let machine = Machine::new(CgroupVersion::V2);
+        let tree = machine.dir.path().join("cgroup");
+        fs::create_dir(tree.join("service")).unwrap();
+        fs::write(tree.join("service/cgroup.procs"), std::process::id().to_string()).unwrap();
+        assert_eq!(machine.cgroups.hold_own(Some("/service"), 0).await, Ok(false));
+        assert_eq!(fs::read_to_string(tree.join("cgroup.subtree_control")).unwrap(), "");
+        // Nothing is made for processes that are not there.
+        assert_eq!(machine.cgroups.gather_system("/system").await, Ok(0));
+        assert!(!tree.join("system").exists());
     }
 
     #[tokio::test]
