@@ -19,12 +19,14 @@ use supervision::{Address, AskPort, Ctx, Effect, ReplyLater, Subsystem, reply_la
 use crate::capacity::Amounts;
 use crate::execute::{Executor, tell};
 use crate::metrics::ResourceMetrics;
-use crate::node::{Enforcement, ReservedCgroup, enforcements};
+use crate::node::{Enforcement, ProcessCgroups, ReservedCgroup, enforcements};
 use crate::pod_cgroups::PodCgroups;
 use crate::values::{PodRules, class_values, pod_values};
 
 /// Upstream's periods: of the update of classes, and of new attempts to enforce after a failure (rows 14.4, 14.7).
 const PERIOD: Duration = Duration::from_secs(60);
+/// Upstream's period of a look at the kubelet's own process that has no cgroup of its own (row 14.10); with one it is [`PERIOD`].
+const PROCESS_PERIOD: Duration = Duration::from_secs(300);
 /// How long what asks systemd may take: it answers for each slice within its own deadline, and there are many orphans.
 const LONG: Duration = Duration::from_secs(3600);
 /// Longest wait for what the runtime holds.
@@ -41,6 +43,8 @@ pub struct ResourceManagerConfig {
     pub node: Amounts,
     /// The administrator's cgroups that are limited to what is reserved for them.
     pub reserved: Vec<ReservedCgroup>,
+    /// The kubelet's own process, and those of the system.
+    pub processes: ProcessCgroups,
     /// Period of listing the cgroups and of writing the classes' values again.
     pub housekeeping: Duration,
 }
@@ -52,6 +56,7 @@ impl Default for ResourceManagerConfig {
             pods: PodRules::default(),
             node: Amounts::new(),
             reserved: Vec::new(),
+            processes: ProcessCgroups::default(),
             housekeeping: PERIOD,
         }
     }
@@ -83,6 +88,8 @@ pub enum Timer {
     Housekeeping,
     /// Enforce again on the node's cgroups what failed.
     Enforce,
+    /// Look whether the kubelet and the system's processes are in their cgroups.
+    Processes,
 }
 
 /// ResourceManager: limits and shares of pods, by cgroups.
@@ -92,6 +99,8 @@ pub struct ResourceManager {
     pod_cgroups: PodCgroups,
     /// The node's cgroups that are not enforced yet.
     unenforced: Vec<Enforcement>,
+    /// Why processes are not in their cgroups, as last logged.
+    misplaced: Vec<String>,
     /// `Some` while the classes' values are being written; `Some(true)` if they have to be written again after that.
     updating: Option<bool>,
     /// The classes' values as last written: equal values are not written again for every pod that comes or goes.
@@ -113,6 +122,7 @@ impl ResourceManager {
             executor,
             pod_cgroups: PodCgroups::default(),
             unenforced,
+            misplaced: Vec::new(),
             updating: None,
             held: None,
             listing: false,
@@ -148,6 +158,21 @@ impl ResourceManager {
             if !actor.unenforced.is_empty() {
                 ctx.set_timer(Timer::Enforce, PERIOD);
             }
+        });
+    }
+
+    /// Puts the kubelet and the system's processes into their cgroups, again and again: the system begins processes all the time.
+    fn place_processes(&mut self, ctx: &mut Ctx<Self>) {
+        let wanted = self.deps.config.processes.clone();
+        let period = if wanted.moves_any() { PERIOD } else { PROCESS_PERIOD };
+        let executor = self.executor.clone();
+        let work = async move { executor.place(&wanted).await };
+        ctx.effect(Effect::within("processes", LONG), None, work, move |actor, misplaced, ctx| {
+            for error in misplaced.iter().filter(|error| !actor.misplaced.contains(error)) {
+                tracing::warn!(error, "Failed to ensure state");
+            }
+            actor.misplaced = misplaced;
+            ctx.set_timer(Timer::Processes, period);
         });
     }
 
@@ -257,6 +282,7 @@ impl Subsystem for ResourceManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.deps.metrics.set_version(self.deps.cgroups.version());
+        self.place_processes(ctx);
         if self.deps.config.per_qos {
             self.enforce(ctx);
             self.look(ctx);
@@ -271,6 +297,7 @@ impl Subsystem for ResourceManager {
                 self.look(ctx);
             }
             Timer::Enforce => self.enforce(ctx),
+            Timer::Processes => self.place_processes(ctx),
         }
     }
 
@@ -285,6 +312,7 @@ impl Subsystem for ResourceManager {
         serde_json::json!({
             "pods": self.pod_cgroups.present(),
             "unenforced": self.unenforced.iter().map(|one| &one.cgroup).collect::<Vec<_>>(),
+            "misplaced": self.misplaced,
             "orphansRemoved": self.orphans_removed,
         })
     }

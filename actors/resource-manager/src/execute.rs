@@ -9,6 +9,7 @@ use pod_spec::resources::QosClass;
 use tokio::time::Instant;
 
 use crate::metrics::{Operation, ResourceMetrics};
+use crate::node::ProcessCgroups;
 
 /// Waits before further attempts to remove a cgroup of which the processes have been killed and have to leave first.
 const KILLED_WAITS: [Duration; 4] = [
@@ -48,6 +49,31 @@ impl Executor {
         let updated = self.cgroups.update(cgroup, values).await?;
         self.metrics.done(Operation::Update, began.elapsed());
         Ok(updated)
+    }
+
+    /// Puts processes that are no pod's into their cgroups. As upstream those of the system come first, since the kubelet may be
+    /// one of them. Returns what has failed, for people.
+    pub(crate) async fn place(&self, wanted: &ProcessCgroups) -> Vec<String> {
+        let mut failed = Vec::new();
+        if let Some(cgroup) = &wanted.system {
+            match self.cgroups.gather_system(cgroup).await {
+                Ok(0) => {}
+                Ok(processes) => tracing::info!(cgroup, processes, "Moving non-kernel processes"),
+                Err(error) => failed.push(format!("systemCgroups {cgroup:?}: {error}")),
+            }
+        }
+        match self.cgroups.hold_own(wanted.kubelet.as_deref(), wanted.oom_score_adj).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let cgroup = wanted.kubelet.as_deref().unwrap_or_default();
+                tracing::info!(cgroup, "The kubelet is moved to its cgroup");
+            }
+            Err(error) => failed.push(match &wanted.kubelet {
+                Some(cgroup) => format!("kubeletCgroups {cgroup:?}: {error}"),
+                None => format!("oomScoreAdj {}: {error}", wanted.oom_score_adj),
+            }),
+        }
+        failed
     }
 
     /// Removes a pod's cgroup.

@@ -1,4 +1,5 @@
-//! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod.
+//! Duty: states what pods may use of the node: the tree of cgroups, one per class of service and one per pod; and keeps the
+//! kubelet and the system's processes in cgroups of their own.
 //! Receives: DesiredPodsChanged, EnsurePodCgroup, RemovePodCgroup.
 //! Sends: ResendDesired; GetHeldPods; RecordEvent (NodeAllocatableEnforced, FailedNodeAllocatableEnforcement,
 //! FailedCreatePodContainer).
@@ -17,5 +18,5 @@ mod values;
 
 pub use actor::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, Timer};
 pub use metrics::ResourceMetrics;
-pub use node::{ReservedCgroup, ReservedFor};
+pub use node::{ProcessCgroups, ReservedCgroup, ReservedFor};
 pub use values::PodRules;

@@ -1,4 +1,4 @@
-//! The values of the node's own cgroups, and the events about them (row 14.7).
+//! The values of the node's own cgroups, the events about them (row 14.7), and the cgroups of processes that are no pod's.
 
 use bridge_node::cgroups::{CgroupError, CgroupNames, CgroupValues};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -26,6 +26,24 @@ pub struct ReservedCgroup {
     pub amounts: Amounts,
     /// Whether only compressible resources are enforced, which can be taken away again: CPU.
     pub compressible_only: bool,
+}
+
+/// The cgroups of processes that are no pod's (row 14.10), by their whole names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCgroups {
+    /// `kubeletCgroups`: that of the kubelet's own process; `None` leaves it where it is.
+    pub kubelet: Option<String>,
+    /// `systemCgroups`: that of all processes that are in the root cgroup; `None` leaves them there.
+    pub system: Option<String>,
+    /// `oomScoreAdj`: the OOM score adjustment of the kubelet's own process, -1000 to 1000.
+    pub oom_score_adj: i32,
+}
+
+impl ProcessCgroups {
+    /// Whether any process is moved.
+    pub(crate) fn moves_any(&self) -> bool {
+        self.kubelet.is_some() || self.system.is_some()
+    }
 }
 
 /// One of the node's cgroups, its values, and the texts of its events.

@@ -1,7 +1,7 @@
 //! ResourceManager alone: the test asks it for pods' cgroups; the machine's cgroups are a fake.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use messages::pod_manager::ResendDesired;
 use messages::resource_manager::{EnsurePodCgroup, RemovePodCgroup};
 use messages::runtime::HeldPod;
 use pod_spec::resources::QosClass;
-use resource_manager::{ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics};
+use resource_manager::{
+    ProcessCgroups, ResourceManager, ResourceManagerConfig, ResourceManagerDeps, ResourceMetrics,
+};
 use stage::{Neighbour, Stage, alone, ask, desired, pod};
 use supervision::Supervised;
 
@@ -138,5 +140,56 @@ fn cgroups_that_refuse_everything_are_told_of_and_asked_again() {
         stage.pass(61 * SECOND).await;
         let unenforced = stage.observed::<ResourceManager>().await["unenforced"].clone();
         assert_eq!(unenforced, serde_json::json!([]), "the node's own cgroups hold a minute later");
+    });
+}
+
+#[test]
+fn processes_of_the_system_and_the_kubelet_are_moved_every_minute() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let cgroups = stage.fakes.cgroups.clone();
+        cgroups.add_root_pid(40);
+        let mut deps = near.deps(stage);
+        deps.config.processes = ProcessCgroups {
+            kubelet: Some("/kubelet".to_owned()),
+            system: Some("/system".to_owned()),
+            oom_score_adj: -999,
+        };
+        let _actor = stage.start(deps, ResourceManager::new);
+        stage.until("the first move", || cgroups.own().is_some()).await;
+        assert_eq!(cgroups.own(), Some((Some("/kubelet".to_owned()), -999)));
+        assert_eq!(cgroups.gathered("/system"), BTreeSet::from([40]));
+        cgroups.add_root_pid(41);
+        stage.pass(61 * SECOND).await;
+        assert_eq!(cgroups.gathered("/system"), BTreeSet::from([40, 41]));
+
+        cgroups.add_root_pid(42);
+        cgroups.set_broken(Some(CgroupError::NotMounted));
+        stage.pass(60 * SECOND).await;
+        let misplaced = stage.observed::<ResourceManager>().await["misplaced"].clone();
+        let why = "no cgroup hierarchy is mounted";
+        let both =
+            [format!("systemCgroups \"/system\": {why}"), format!("kubeletCgroups \"/kubelet\": {why}")];
+        assert_eq!(misplaced, serde_json::json!(both));
+        cgroups.set_broken(None);
+        stage.pass(60 * SECOND).await;
+        assert_eq!(cgroups.gathered("/system"), BTreeSet::from([40, 41, 42]), "a failure is tried again");
+        assert_eq!(stage.observed::<ResourceManager>().await["misplaced"], serde_json::json!([]));
+    });
+}
+
+#[test]
+fn a_kubelet_without_a_cgroup_of_its_own_keeps_its_score_and_moves_nothing() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let cgroups = stage.fakes.cgroups.clone();
+        cgroups.add_root_pid(40);
+        let mut deps = near.deps(stage);
+        deps.config.per_qos = false;
+        deps.config.processes.oom_score_adj = -998;
+        let _actor = stage.start(deps, ResourceManager::new);
+        stage.until("the score", || cgroups.own() == Some((None, -998))).await;
+        stage.pass(601 * SECOND).await;
+        assert_eq!(cgroups.gathered("/"), BTreeSet::new());
     });
 }

@@ -1,6 +1,7 @@
 //! The process around the actors: starts a node from a loaded configuration, and runs it until its end.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,15 +18,17 @@ use bridge_io::clock::{Clock, SystemClock};
 use bridge_io::{Io, IoRuntime, Lane};
 use bridge_kube::RestMetrics;
 use bridge_metrics::Registry;
-use bridge_node::cgroups::{CgroupDriver, CgroupNames, SystemCgroups};
+use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, SystemCgroups};
 use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
-    ExecCredentialPlugins, Layout, Machine, MachineFacts, PodDirs, RootLock, ThisHost, ThisMachine,
-    default_address, node_hostname, raise_open_files, set_oom_score_adj,
+    ExecCredentialPlugins, KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock, SharedLock,
+    ThisHost, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
 };
+use bridge_node::iptables::{self, PacketTables, ProgramTables};
 use bridge_node::mounts::SystemMounts;
 use bridge_node::stats::SystemStats;
+use image_manager::CredentialProviders;
 use messages::config_manager::ReloadConfiguration;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use resource_manager::capacity::MachineCapacity;
@@ -90,8 +93,8 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let io = Io::start(IO_THREADS).context("start the I/O runtime")?;
     let server = Io::start_named("server", SERVER_THREADS).context("start the servers' runtime")?;
     let host = may_start(&io, loaded)?;
-    let providers = credential_providers::load(&loaded.flags, &loaded.gates)
-        .context("failed to register CRI auth plugins")?;
+    let providers = providers(loaded)?;
+    let shared_lock = shared_lock(loaded)?;
     let _lock = RootLock::acquire(Path::new(&loaded.flags.root_dir)).context("--root-dir")?;
     own_process(loaded);
     let clock = Arc::new(SystemClock);
@@ -99,8 +102,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     let tree = Tree::new(settings::policy(&loaded.understudy, &loaded.config, seed));
     ping_io(&tree, io.io());
     let registry = Registry::new();
-    let host_ip =
-        loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address);
+    let host_ip = host_ip(loaded);
     let (facts, capacity) = machine(&io, loaded)?;
     let mut settings = settings::settings(
         &loaded.config,
@@ -115,12 +117,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     settings.admission = settings::admission(loaded, &settings, &facts)?;
     settings.stats = settings::stats(loaded, &facts);
     settings.membership = cluster::membership(loaded, &settings, facts)?;
-    let told = {
-        let runtime = runtime.clone();
-        wait(&io.io(), async move { cgroups::ask_driver(&*runtime).await })?
-    };
-    let configured = &loaded.config.cgroups.cgroup_driver;
-    let (driver, unconfirmed) = cgroups::settle_driver(told, configured, &registry)?;
+    let (driver, unconfirmed) = driver(&io, runtime.clone(), loaded, &registry)?;
     serving::tell_of_process(&mut settings.server.offers, loaded, hooks.verbosity.as_ref());
     let node = settings.node.clone();
     let started = Start { loaded: loaded.clone(), node, host_ip, machine: capacity, host, driver };
@@ -131,20 +128,18 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
     }
     let bridge = bridge(loaded, &io, server.io(), clock, (runtime, driver), &calls, files)?;
     wait(&io.io(), cgroups::check(bridge.cgroups.clone(), settings.resources.clone()))??;
-    let cgroups = bridge.cgroups.version();
-    let facts = ContainerFacts::of_this_machine(cgroups);
-    settings.volumes.selinux = settings::selinux(loaded, &facts);
-    let rules = settings::node_rules(loaded, cgroups, facts);
-    settings.worker.rules = Arc::new(rules);
+    rules_of_machine(&mut settings, loaded, bridge.cgroups.version());
     if let Some(change) = hooks.settings {
         change(&mut settings);
     }
+    kernel_settings(loaded)?;
     ready_directories(&io, &*bridge.dirs)?;
 
     let system = System::new();
     system.block_on(async {
         let signals = Signals::catch()?;
         let hang_ups = signal(SignalKind::hangup()).context("catch SIGHUP")?;
+        let contended = contention(shared_lock.as_ref(), loaded)?;
         let actors = Arbiter::new();
         let heartbeat = bridge.cluster.as_ref().map(|_| Arbiter::new());
         let places = Places {
@@ -152,6 +147,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
             heartbeat: Place::On(heartbeat.as_ref().unwrap_or(&actors).handle()),
         };
         tell_pod_cidr(&bridge, loaded);
+        keep_chains(&bridge, loaded);
         let node = wiring::wire(&tree, &places, &registry, &bridge, &settings).context("register metrics")?;
         tracing::info!(node = settings.node, seed, "Started kubelet");
         announce(&node);
@@ -164,7 +160,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         }
         tokio::task::spawn_local(reload_at(hang_ups, node.reload.clone()));
         let watchdog = watch(&tree, loaded, fed_every)?;
-        let code = until_the_end(&tree, &node, signals, wrong_driver, &bridge.lost).await;
+        let code = until_the_end(&tree, &node, signals, wrong_driver, contended, &bridge.lost).await;
         tracing::info!("Stopping; containers go on running");
         notify(&[NotifyState::Stopping]);
         drop(watchdog);
@@ -218,6 +214,32 @@ fn may_start(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<start::HostFacts
     Err(anyhow!("the kubelet does not start with this configuration: {}", refusals.join("; ")))
 }
 
+fn host_ip(loaded: &Loaded) -> Option<IpAddr> {
+    loaded.flags.node_ip.split(',').find_map(|ip| ip.trim().parse().ok()).or_else(default_address)
+}
+
+fn providers(loaded: &Loaded) -> anyhow::Result<CredentialProviders> {
+    credential_providers::load(&loaded.flags, &loaded.gates).context("failed to register CRI auth plugins")
+}
+
+/// The cgroup driver, and whether the runtime has not confirmed it.
+fn driver(
+    io: &IoRuntime,
+    runtime: Arc<dyn Runtime>,
+    loaded: &Loaded,
+    registry: &Registry,
+) -> anyhow::Result<(CgroupDriver, bool)> {
+    let told = wait(&io.io(), async move { cgroups::ask_driver(&*runtime).await })?;
+    cgroups::settle_driver(told, &loaded.config.cgroups.cgroup_driver, registry)
+}
+
+/// What the machine allows of containers.
+fn rules_of_machine(settings: &mut Settings, loaded: &Loaded, cgroups: CgroupVersion) {
+    let facts = ContainerFacts::of_this_machine(cgroups);
+    settings.volumes.selinux = settings::selinux(loaded, &facts);
+    settings.worker.rules = Arc::new(settings::node_rules(loaded, cgroups, facts));
+}
+
 /// The machine's facts and its capacity.
 fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, MachineCapacity)> {
     let machine = ThisMachine::new(io.io().enter(tokio::runtime::Handle::current));
@@ -236,6 +258,32 @@ fn machine(io: &IoRuntime, loaded: &Loaded) -> anyhow::Result<(MachineFacts, Mac
     Ok((facts, capacity))
 }
 
+/// Takes the lock on `--lock-file` once no other process has it (row 19.14).
+fn shared_lock(loaded: &Loaded) -> anyhow::Result<Option<SharedLock>> {
+    let path = loaded.flags.lock_file.as_str();
+    if path.is_empty() {
+        return Ok(None);
+    }
+    tracing::info!(path, "Acquiring file lock");
+    let lock = SharedLock::acquire(Path::new(path));
+    lock.map(Some).with_context(|| format!("unable to acquire file lock on {path:?} (--lock-file)"))
+}
+
+/// Ends when another process wants the lock, if the kubelet shall end then.
+fn contention(
+    lock: Option<&SharedLock>,
+    loaded: &Loaded,
+) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+    let watched = lock.filter(|_| loaded.flags.exit_on_lock_contention);
+    let contended = watched.map(SharedLock::contention).transpose().context("--exit-on-lock-contention")?;
+    Ok(async move {
+        match contended {
+            Some(contended) => contended.await,
+            None => std::future::pending().await,
+        }
+    })
+}
+
 fn own_process(loaded: &Loaded) {
     let files = u64::try_from(loaded.config.cgroups.max_open_files).unwrap_or(0);
     if let Err(error) = raise_open_files(files) {
@@ -243,6 +291,19 @@ fn own_process(loaded: &Loaded) {
     }
     if let Err(error) = set_oom_score_adj(loaded.config.cgroups.oom_score_adj) {
         tracing::warn!(%error, "The kubelet is as likely to be killed in need of memory as its pods");
+    }
+}
+
+/// Gives the kernel the settings that a node needs (row 14.11), or demands them.
+fn kernel_settings(loaded: &Loaded) -> anyhow::Result<()> {
+    let dir = loaded.understudy.sysctl_dir.as_str();
+    if dir.is_empty() {
+        return Ok(());
+    }
+    let settings = KernelSettings::at(dir);
+    match loaded.config.cgroups.protect_kernel_defaults {
+        true => settings.demand().context("protectKernelDefaults (--protect-kernel-defaults)"),
+        false => settings.set().context("set the kernel's settings, as a node needs them (sysctlDir)"),
     }
 }
 
@@ -374,6 +435,16 @@ fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
     drop(bridge.io.spawn(pod_cidr::tell(runtime, cidr)));
 }
 
+/// Keeps the chains by which other programs know that a kubelet is here (row 12.4).
+fn keep_chains(bridge: &Bridge, loaded: &Loaded) {
+    if !loaded.config.cgroups.make_iptables_util_chains {
+        return;
+    }
+    let handle = bridge.io.enter(tokio::runtime::Handle::current);
+    let families = ProgramTables::both(&handle).map(|tables| Arc::new(tables) as Arc<dyn PacketTables>);
+    drop(bridge.io.spawn(iptables::keep(families.into())));
+}
+
 fn announce(node: &Node) {
     let started = RecordEvent {
         object: EventObject::Node,
@@ -464,6 +535,7 @@ async fn until_the_end(
     node: &Node,
     mut signals: Signals,
     wrong_driver: impl Future<Output = CgroupDriver>,
+    contended: impl Future<Output = ()>,
     lost: &IdentityLost,
 ) -> ExitCode {
     let mut lost = lost.subscribe();
@@ -488,6 +560,10 @@ async fn until_the_end(
             // with.
             tracing::error!("{}", why.as_deref().unwrap_or_default());
             ExitCode::FAILURE
+        }
+        () = contended => {
+            tracing::info!("Another process wants the lock file (--exit-on-lock-contention); the kubelet exits");
+            ExitCode::SUCCESS
         }
         () = signals.next() => end_at_second(signals),
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_http::manifest_url::ManifestAddress;
-use bridge_node::cgroups::CgroupVersion;
+use bridge_node::cgroups::{CgroupNames, CgroupVersion};
 use bridge_node::host::ContainerFacts;
 use bridge_node::host::MachineFacts;
 use eviction_manager::EvictionConfig;
@@ -29,7 +29,7 @@ use pod_worker::dns::ClusterDns;
 use pod_worker::node_rules::sandbox_text_max;
 use pod_worker::{BackoffBounds, NodeRules, PodWorkerConfig};
 use resource_manager::capacity::{self, MachineCapacity, Reservations};
-use resource_manager::{PodRules, ReservedCgroup, ReservedFor, ResourceManagerConfig};
+use resource_manager::{PodRules, ProcessCgroups, ReservedCgroup, ReservedFor, ResourceManagerConfig};
 use stats_provider::{Machine, StatsConfig};
 use supervision::{Policy, QuarantinePolicy, RestartPolicy, WatchdogPolicy};
 use volume_manager::{Selinux, VolumeSettings};
@@ -96,7 +96,10 @@ pub fn settings(
         node_resources,
         worker,
         images: image_settings(config),
-        resources: resource_settings(config, machine, &reservations),
+        resources: ResourceManagerConfig {
+            processes: process_cgroups(config)?,
+            ..resource_settings(config, machine, &reservations)
+        },
         garbage,
         logs: log_rotation(config)?,
         eviction,
@@ -159,8 +162,9 @@ pub fn stats(loaded: &Loaded, machine: &MachineFacts) -> StatsConfig {
     let named = named.into_iter().filter(|(_, cgroup)| !cgroup.is_empty());
     let named = named.map(|(of, cgroup)| (of.to_owned(), Some(cgroup.clone())));
     let text = |text: &String| Arc::from(text.as_str());
+    let kubelet = Some(&loaded.config.cgroups.kubelet_cgroups).filter(|cgroup| !cgroup.is_empty());
     StatsConfig {
-        systems: named.chain([("kubelet".to_owned(), None)]).collect(),
+        systems: named.chain([("kubelet".to_owned(), kubelet.cloned())]).collect(),
         machine: Machine {
             boot_id: text(&machine.boot_id),
             machine_id: text(&machine.machine_id),
@@ -275,6 +279,22 @@ fn reservations(config: &KubeletConfiguration) -> Result<Reservations, SettingEr
 fn pods_max(node: &NodeResources) -> usize {
     let pods = node.capacity.get("pods").copied().unwrap_or(Quantity::ZERO);
     usize::try_from(pods.units_rounded_up()).unwrap_or(0)
+}
+
+/// The cgroups of processes that are no pod's.
+fn process_cgroups(config: &KubeletConfiguration) -> Result<ProcessCgroups, SettingError> {
+    let cgroups = &config.cgroups;
+    let whole = |field, name: &String| match name.as_str() {
+        "" => Ok(None),
+        name => CgroupNames::whole(field, name)
+            .map(Some)
+            .map_err(|error| error_of(field, name.to_owned(), &error)),
+    };
+    Ok(ProcessCgroups {
+        kubelet: whole("kubeletCgroups", &cgroups.kubelet_cgroups)?,
+        system: whole("systemCgroups", &cgroups.system_cgroups)?,
+        oom_score_adj: cgroups.oom_score_adj,
+    })
 }
 
 /// The cgroups of pods and of the node.

@@ -8,6 +8,7 @@ pub mod cgroups;
 pub mod checkpoint;
 mod du;
 pub mod host;
+pub mod iptables;
 pub mod mounts;
 pub mod stats;
 mod under_way;

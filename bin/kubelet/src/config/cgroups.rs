@@ -8,9 +8,9 @@ section! {
     /// The cgroup tree and node allocatable.
     pub struct CgroupConfiguration {
         /// Cgroup of the kubelet itself; empty leaves it where it is.
-        "kubeletCgroups" kubelet_cgroups: String = Value(String::new()), NotYet;
+        "kubeletCgroups" kubelet_cgroups: String = Value(String::new()), Used;
         /// Cgroup for system processes without one; needs `cgroupRoot`.
-        "systemCgroups" system_cgroups: String = Value(String::new()), NotYet;
+        "systemCgroups" system_cgroups: String = Value(String::new()), Used;
         /// Cgroup under which pods live; empty for the root.
         "cgroupRoot" cgroup_root: String = Value(String::new()), Used;
         /// Whether pods live under a cgroup per QoS class.
@@ -31,10 +31,10 @@ section! {
         "kubeReservedCgroup" kube_reserved_cgroup: String = Value(String::new()), Used;
         /// What node allocatable is enforced on.
         "enforceNodeAllocatable" enforce_node_allocatable: Vec<String> = List(vec!["pods".to_owned()]), Used;
-        /// Whether an unexpected kernel setting is an error instead of being changed.
-        "protectKernelDefaults" protect_kernel_defaults: bool = Value(false), NotYetByDefault;
+        /// Whether an unexpected kernel setting ends the start instead of being changed.
+        "protectKernelDefaults" protect_kernel_defaults: bool = Value(false), Used;
         /// Whether the kubelet keeps its marker chains in iptables.
-        "makeIPTablesUtilChains" make_iptables_util_chains: bool = Pointer(true), NotYetByDefault;
+        "makeIPTablesUtilChains" make_iptables_util_chains: bool = Pointer(true), Used;
         /// Without effect upstream.
         "iptablesMasqueradeBit" iptables_masquerade_bit: i32 = Pointer(14), AcceptedNoEffectUpstream;
         /// Without effect upstream.

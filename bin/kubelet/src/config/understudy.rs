@@ -38,6 +38,8 @@ section! {
         "relist" relist: RelistPeriods = Pointer(RelistPeriods::default()), Used;
         /// Directory of the symbolic links that older log collectors follow; empty makes none.
         "legacyLogSymlinkDir" legacy_log_symlink_dir: String = Pointer("/var/log/containers".to_owned()), Used;
+        /// Directory of the kernel's settings that a node needs; empty leaves them as they are, and demands nothing of them.
+        "sysctlDir" sysctl_dir: String = Pointer("/proc/sys".to_owned()), Used;
     }
 }
 
@@ -199,11 +201,12 @@ impl UnderstudyConfiguration {
         if self.quarantine.panics_max == 0 {
             broken.push("quarantine.panicsMax 0 must be at least 1".to_owned());
         }
-        if !self.legacy_log_symlink_dir.is_empty() && !self.legacy_log_symlink_dir.starts_with('/') {
-            broken.push(format!(
-                "legacyLogSymlinkDir {:?} must be an absolute path or empty",
-                self.legacy_log_symlink_dir
-            ));
+        for (name, dir) in
+            [("legacyLogSymlinkDir", &self.legacy_log_symlink_dir), ("sysctlDir", &self.sysctl_dir)]
+        {
+            if !dir.is_empty() && !dir.starts_with('/') {
+                broken.push(format!("{name} {dir:?} must be an absolute path or empty"));
+            }
         }
         broken.into_iter().map(|text| format!("invalid understudy configuration: {text}")).collect()
     }
@@ -238,6 +241,7 @@ mod tests {
             })
         );
         assert_eq!(config.to_json()["relist"], json!({"notified": "10s", "unnotified": "1s"}));
+        assert_eq!(config.to_json()["sysctlDir"], json!("/proc/sys"));
     }
 
     #[test]
@@ -246,6 +250,7 @@ mod tests {
         config.supervision.backoff_max = super::GoDuration::from_millis(1);
         config.mailbox.per_actor.insert("pleg".to_owned(), 0);
         config.quarantine.panics_max = 0;
+        config.sysctl_dir = "proc/sys".to_owned();
         assert_eq!(
             config.validate(),
             vec![
@@ -253,6 +258,7 @@ mod tests {
                  supervision.backoffInitial (100ms)",
                 "invalid understudy configuration: mailbox.perActor.pleg 0 must be at least 1",
                 "invalid understudy configuration: quarantine.panicsMax 0 must be at least 1",
+                "invalid understudy configuration: sysctlDir \"proc/sys\" must be an absolute path or empty",
             ]
         );
     }

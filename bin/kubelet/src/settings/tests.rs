@@ -154,3 +154,17 @@ fn mailboxes_have_room_for_as_many_pods_as_the_node_may_run() {
     assert_eq!([0, 110, 1000].map(|pods| policy(pods).mailbox_bound), [1024, 1100, 10_000]);
     assert_eq!(policy(1000).mailbox_bounds["Pleg"], 7, "what is said of one actor holds");
 }
+
+#[test]
+fn cgroups_of_processes_are_named_by_their_whole_paths() {
+    let mut config = KubeletConfiguration::default();
+    let none = ProcessCgroups { oom_score_adj: -999, ..ProcessCgroups::default() };
+    assert_eq!(process_cgroups(&config), Ok(none.clone()));
+    config.cgroups.kubelet_cgroups = "/system.slice/kubelet.service".to_owned();
+    config.cgroups.system_cgroups = "system".to_owned();
+    let (kubelet, system) = (Some("/system.slice/kubelet.service".to_owned()), Some("/system".to_owned()));
+    assert_eq!(process_cgroups(&config), Ok(ProcessCgroups { kubelet, system, ..none }));
+    config.cgroups.kubelet_cgroups = "/a/../b".to_owned();
+    let error = process_cgroups(&config).expect_err("no path").to_string();
+    assert!(error.starts_with("kubeletCgroups: Invalid value: \"/a/../b\": "), "{error}");
+}

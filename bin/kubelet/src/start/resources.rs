@@ -20,6 +20,9 @@ pub(super) fn check(loaded: &Loaded, machine: &HostFacts, verdict: &mut StartupF
              tells its own"
         ));
     }
+    let system = loaded.config.cgroups.system_cgroups.as_str();
+    let is_root = !system.is_empty() && system.bytes().all(|byte| byte == b'/');
+    verdict.refuse(is_root, "systemCgroups", system, || "system container cannot be root (\"/\")".to_owned());
     reserved_cpus(loaded, machine, verdict);
     qos_reserved(&loaded.config.cgroups.qos_reserved, verdict);
     cpu_manager(loaded, verdict);

@@ -181,6 +181,10 @@ fn flags_and_fields_of_pods_are_refused_with_their_names() {
     each_is_refused(
         member,
         &[
+            (
+                |l| l.config.cgroups.system_cgroups = "//".to_owned(),
+                "systemCgroups: Invalid value: \"//\": system container cannot be root (\"/\")",
+            ),
             (|l| l.flags.root_dir.clear(), "--root-dir: Invalid value: \"\": invalid root directory \"\""),
             (
                 |l| l.flags.exit_on_lock_contention = true,

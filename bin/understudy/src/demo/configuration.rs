@@ -95,12 +95,13 @@ pub fn kubelet_configuration(places: &Places) -> String {
     format!("{configuration:#}\n")
 }
 
-/// The configuration without links outside the directory.
+/// The configuration without links outside the directory, and without changes of the kernel's settings.
 pub fn understudy_configuration(places: &Places) -> String {
     let configuration = json!({
         "apiVersion": "understudy.dev/v1alpha1",
         "kind": "UnderstudyConfiguration",
         "legacyLogSymlinkDir": places.log_links,
+        "sysctlDir": "",
     });
     format!("{configuration:#}\n")
 }

@@ -102,7 +102,7 @@ impl Tree {
 
     /// The hierarchies in which cgroups are made. The version 2 hierarchy of a hybrid machine controls nothing and
     /// belongs to the runtime.
-    fn made_in(&self) -> impl Iterator<Item = &Hierarchy> {
+    pub(super) fn made_in(&self) -> impl Iterator<Item = &Hierarchy> {
         let unified = self.version == CgroupVersion::V2;
         self.hierarchies.iter().filter(move |hierarchy| unified || !hierarchy.controllers.is_empty())
     }

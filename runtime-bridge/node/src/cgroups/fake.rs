@@ -24,6 +24,12 @@ struct State {
     /// The error with which every change is refused.
     broken: Option<CgroupError>,
     writes: u64,
+    /// The kubelet's own cgroup and OOM score adjustment, as last held.
+    own: Option<(Option<String>, i32)>,
+    /// The processes of the root cgroup.
+    root: BTreeSet<u32>,
+    /// The processes that have left it, by cgroup.
+    gathered: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl FakeCgroups {
@@ -66,6 +72,21 @@ impl FakeCgroups {
     /// All values ever written to a cgroup; `None` if it does not exist.
     pub fn values(&self, cgroup: &str) -> Option<CgroupValues> {
         self.locked().values.get(cgroup).cloned()
+    }
+
+    /// Begins a process in the root cgroup.
+    pub fn add_root_pid(&self, pid: u32) {
+        self.locked().root.insert(pid);
+    }
+
+    /// The processes that were moved from the root cgroup to this one.
+    pub fn gathered(&self, cgroup: &str) -> BTreeSet<u32> {
+        self.locked().gathered.get(cgroup).cloned().unwrap_or_default()
+    }
+
+    /// The kubelet's own cgroup and OOM score adjustment, as they were last asked for.
+    pub fn own(&self) -> Option<(Option<String>, i32)> {
+        self.locked().own.clone()
     }
 
     /// The number of changes: cgroups made, and values that differed.
@@ -118,6 +139,27 @@ impl FakeCgroups {
         if there { Ok(()) } else { Err(missing()) }
     }
 
+    fn hold_own_now(&self, cgroup: Option<&str>, oom_score_adj: i32) -> Result<bool, CgroupError> {
+        let mut state = self.locked();
+        if let (Some(error), Some(_)) = (&state.broken, cgroup) {
+            return Err(error.clone());
+        }
+        let cgroup = cgroup.map(str::to_owned);
+        let was = state.own.replace((cgroup.clone(), oom_score_adj)).and_then(|(cgroup, _)| cgroup);
+        Ok(cgroup.is_some() && was != cgroup)
+    }
+
+    fn gather_now(&self, cgroup: &str) -> Result<usize, CgroupError> {
+        let mut state = self.locked();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let mut moved = std::mem::take(&mut state.root);
+        let processes = moved.len();
+        state.gathered.entry(cgroup.to_owned()).or_default().append(&mut moved);
+        Ok(processes)
+    }
+
     fn pids_now(&self, uid: &str) -> Result<Vec<u32>, CgroupError> {
         self.names.pod(QosClass::Guaranteed, uid)?;
         let state = self.locked();
@@ -161,6 +203,14 @@ impl Cgroups for FakeCgroups {
 
     fn check(&self, cgroup: &str) -> Done<()> {
         std::future::ready(self.check_now(cgroup)).boxed()
+    }
+
+    fn hold_own(&self, cgroup: Option<&str>, oom_score_adj: i32) -> Done<bool> {
+        std::future::ready(self.hold_own_now(cgroup, oom_score_adj)).boxed()
+    }
+
+    fn gather_system(&self, cgroup: &str) -> Done<usize> {
+        std::future::ready(self.gather_now(cgroup)).boxed()
     }
 
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {

@@ -137,6 +137,24 @@ impl FakeKernel {
         Ok(())
     }
 
+    /// Moves a process, which is in one cgroup of the hierarchy at most.
+    fn put(&self, file: &Path, pid: &str) -> io::Result<()> {
+        let mut dirs = vec![self.of(file).path.clone()];
+        while let Some(dir) = dirs.pop() {
+            let procs = dir.join("cgroup.procs");
+            let text = fs::read_to_string(&procs)?;
+            if text.lines().any(|line| line == pid) {
+                let left: String =
+                    text.lines().filter(|line| *line != pid).map(|line| format!("{line}\n")).collect();
+                fs::write(procs, left)?;
+            }
+            let entries = fs::read_dir(dir)?.flatten().map(|entry| entry.path());
+            dirs.extend(entries.filter(|path| path.is_dir()));
+        }
+        let there = fs::read_to_string(file)?;
+        fs::write(file, format!("{there}{pid}\n"))
+    }
+
     fn hand_down(&self, file: &Path, text: &str) -> io::Result<()> {
         let dir = file.parent().unwrap();
         let own = fs::read_to_string(dir.join("cgroup.controllers"))?;
@@ -200,7 +218,11 @@ impl Files for FakeKernel {
         if file.ends_with("cgroup.subtree_control") {
             return self.hand_down(file, text);
         }
+        // Some files are in no hierarchy: those of processes.
+        if !self.hierarchies.iter().any(|one| file.starts_with(&one.path)) {
+            return fs::write(file, text);
+        }
         self.seen.lock().unwrap().writes.push(format!("{}={text}", self.name(file)));
-        fs::write(file, text)
+        if file.ends_with("cgroup.procs") { self.put(file, text) } else { fs::write(file, text) }
     }
 }

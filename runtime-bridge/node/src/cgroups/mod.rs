@@ -9,6 +9,7 @@ mod files;
 #[cfg(test)]
 mod kernel;
 mod names;
+mod own;
 mod sys;
 mod systemd;
 #[cfg(test)]
@@ -181,6 +182,16 @@ pub trait Cgroups: CgroupReads {
     /// Checks that a cgroup exists in every hierarchy that upstream demands, with its controllers;
     /// [`CgroupError::Missing`] or [`CgroupError::MissingControllers`] if not.
     fn check(&self, cgroup: &str) -> Done<()>;
+
+    /// Moves the kubelet's own process into this cgroup (a [`CgroupNames::whole`] name), which is made where it is missing, and sets
+    /// the process's OOM score adjustment, -1000 to 1000. Without a cgroup the process stays where it is. A kubelet in a PID
+    /// namespace of its own, that is in a container, is left alone. Whether the process was elsewhere.
+    fn hold_own(&self, cgroup: Option<&str>, oom_score_adj: i32) -> Done<bool>;
+
+    /// Moves all processes of the root cgroup into this cgroup (a [`CgroupNames::whole`] name), which is made where it is missing;
+    /// process 1 and those of the kernel stay. How many were moved; an error if one of them could not be, and the others are
+    /// moved all the same.
+    fn gather_system(&self, cgroup: &str) -> Done<usize>;
 
     /// All cgroups of pods, sorted by UID; a cgroup that is left in only one hierarchy counts, too.
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>>;

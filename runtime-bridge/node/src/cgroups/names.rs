@@ -75,6 +75,19 @@ impl CgroupNames {
         Ok(self.joined(parts.into_iter()))
     }
 
+    /// A cgroup that is named by its whole path below the hierarchies, whatever the driver and `cgroupRoot`, since the kubelet makes
+    /// it itself (`kubeletCgroups`, `systemCgroups`); empty for the root.
+    ///
+    /// # Errors
+    /// [`CgroupError::InvalidName`] when a part of it is `.` or `..`.
+    pub fn whole(field: &'static str, name: &str) -> Result<String, CgroupError> {
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        if parts.iter().any(|part| *part == "." || *part == ".." || part.contains('\0')) {
+            return Err(CgroupError::InvalidName { field, value: name.to_owned() });
+        }
+        Ok(parts.into_iter().fold(String::new(), |path, part| path + "/" + part))
+    }
+
     /// A cgroup as upstream's messages write it: `["kubepods" "burstable"]`.
     pub fn in_words(&self, cgroup: &str) -> String {
         let parts: Vec<String> = match self.driver {

@@ -57,6 +57,8 @@ pub(super) struct Tree {
     pub(super) hierarchies: Vec<Hierarchy>,
     pub(super) sizes: PageSizes,
     pub(super) files: Arc<dyn Files>,
+    /// The kernel's directory of processes.
+    pub(super) proc: PathBuf,
 }
 
 impl SystemCgroups {
@@ -89,9 +91,9 @@ impl SystemCgroups {
         names: CgroupNames,
         io: Handle,
     ) -> Self {
-        let files = Arc::new(KernelFiles);
+        let (files, proc) = (Arc::new(KernelFiles), PathBuf::from("/proc"));
         Self {
-            tree: Arc::new(Tree { version, names, hierarchies, sizes, files }),
+            tree: Arc::new(Tree { version, names, hierarchies, sizes, files, proc }),
             lane: Lane::new("ResourceManager", io.clone()),
             io,
             slices: None,
@@ -100,10 +102,12 @@ impl SystemCgroups {
 
     #[cfg(test)]
     pub(super) fn with_files(self, files: Arc<dyn Files>) -> Self {
-        let Tree { version, names, hierarchies, sizes, .. } = &*self.tree;
-        let (version, names) = (*version, names.clone());
-        let (hierarchies, sizes) = (hierarchies.clone(), sizes.clone());
-        Self { tree: Arc::new(Tree { version, names, hierarchies, sizes, files }), ..self }
+        Self { tree: Arc::new(Tree { files, ..self.tree.copied() }), ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_proc(self, proc: &Path) -> Self {
+        Self { tree: Arc::new(Tree { proc: proc.to_owned(), ..self.tree.copied() }), ..self }
     }
 
     #[cfg(test)]
@@ -219,6 +223,16 @@ impl Cgroups for SystemCgroups {
         self.run(self.key(cgroup), cgroup, Tree::check)
     }
 
+    fn hold_own(&self, cgroup: Option<&str>, oom_score_adj: i32) -> Done<bool> {
+        let key = cgroup.map_or_else(|| "own process".to_owned(), |cgroup| self.key(cgroup));
+        let cgroup = cgroup.map(str::to_owned);
+        self.run(key, "", move |tree, _| tree.hold_own(cgroup.as_deref(), oom_score_adj))
+    }
+
+    fn gather_system(&self, cgroup: &str) -> Done<usize> {
+        self.run(self.key(cgroup), cgroup, Tree::gather_system)
+    }
+
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>> {
         self.step("", |tree, _| tree.list())
     }
@@ -282,12 +296,25 @@ impl Drop for Frozen {
     }
 }
 
-fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CgroupError {
+pub(super) fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CgroupError {
     let path = path.to_path_buf();
     move |error| CgroupError::Io { operation, path, reason: error.to_string() }
 }
 
 impl Tree {
+    #[cfg(test)]
+    fn copied(&self) -> Self {
+        let Self { version, names, hierarchies, sizes, files, proc } = self;
+        Self {
+            version: *version,
+            names: names.clone(),
+            hierarchies: hierarchies.clone(),
+            sizes: sizes.clone(),
+            files: Arc::clone(files),
+            proc: proc.clone(),
+        }
+    }
+
     fn list(&self) -> Result<Vec<PodCgroup>, CgroupError> {
         let mut found = BTreeSet::new();
         for qos in QosClass::ALL {
@@ -414,7 +441,7 @@ fn children(dir: &Path) -> Result<Vec<PathBuf>, CgroupError> {
     Ok(dirs)
 }
 
-fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
+pub(super) fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
     let path = dir.join("cgroup.procs");
     let mut text = String::new();
     let read = fs::File::open(&path).and_then(|file| file.take(PROCS_BYTES_MAX).read_to_string(&mut text));

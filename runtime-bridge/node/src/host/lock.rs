@@ -1,11 +1,15 @@
-//! Keeps a second kubelet off a root directory. There is no trait: only the daemon takes the lock, before actors start.
+//! Keeps a second kubelet off a root directory, and by a file of the administrator's choice off the whole machine. There is no
+//! trait: only the daemon takes the locks, before actors start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
 
 const LOCK_FILE: &str = "understudy.lock";
 
@@ -22,7 +26,7 @@ pub enum LockError {
         /// The process that holds the lock, for instance `process 123`.
         holder: String,
     },
-    /// The lock file cannot be made, locked or written.
+    /// A lock file cannot be made, locked, watched or written.
     #[error("cannot {operation} {path}: {reason}", path = path.display())]
     Io {
         /// The operation that failed.
@@ -45,10 +49,6 @@ impl RootLock {
     /// kubelet has the lock.
     pub fn acquire(root: &Path) -> Result<Self, LockError> {
         let lock = root.join(LOCK_FILE);
-        let failed = |operation, path: &Path| {
-            let path = path.to_path_buf();
-            move |error: io::Error| LockError::Io { operation, path, reason: error.to_string() }
-        };
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o750)
@@ -66,7 +66,7 @@ impl RootLock {
             .map_err(failed("open", &lock))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK) => {
                 return Err(LockError::Held { root: root.to_path_buf(), lock, holder: holder(&mut file) });
             }
             Err(errno) => return Err(failed("lock", &lock)(errno.into())),
@@ -77,6 +77,57 @@ impl RootLock {
             .map_err(failed("write", &lock))?;
         Ok(Self { _file: file })
     }
+}
+
+/// The lock on a file that several kubelets of a machine share (`--lock-file`, row 19.14). It is released when this is dropped or
+/// the process ends in any way.
+#[derive(Debug)]
+pub struct SharedLock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl SharedLock {
+    /// Takes the lock on the file at `path`, which is made with mode 0600 where it is missing. Blocks the thread for as long as
+    /// another process has the lock.
+    ///
+    /// # Errors
+    /// The file cannot be opened or locked.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.map_err(failed("open", path))?;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Self { _file: file, path: path.to_owned() }),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("lock", path)(errno.into())),
+            }
+        }
+    }
+
+    /// Watches the file; what is returned ends as soon as another process opens it. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// The file cannot be watched.
+    pub fn contention(&self) -> Result<impl Future<Output = ()> + Send + use<>, LockError> {
+        let path = self.path.as_path();
+        let unwatched = |errno: Errno| failed("watch", path)(errno.into());
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(unwatched)?;
+        inotify::add_watch(&watch, path, WatchFlags::OPEN).map_err(unwatched)?;
+        // `AsyncFd::try_new`'s replacement is unsafe for types that change their descriptor, which an `OwnedFd` does not.
+        #[allow(deprecated)]
+        let watch = AsyncFd::new(watch).map_err(failed("watch", path))?;
+        Ok(async move {
+            // As upstream, a watch that fails counts as contention, too.
+            let _event = watch.readable().await;
+        })
+    }
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LockError + use<> {
+    let path = path.to_path_buf();
+    move |error| LockError::Io { operation, path, reason: error.to_string() }
 }
 
 fn holder(file: &mut File) -> String {
@@ -91,6 +142,8 @@ fn holder(file: &mut File) -> String {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     #[test]
@@ -137,5 +190,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(matches!(RootLock::acquire(&dir.path().join("file/root")), Err(LockError::Io { .. })));
+    }
+
+    #[test]
+    fn a_shared_lock_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = SharedLock::acquire(&path).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let second = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let lock = SharedLock::acquire(&path);
+                tell.send(()).unwrap();
+                lock
+            }
+        });
+        assert!(told.try_recv().is_err());
+        drop(first);
+        told.recv().unwrap();
+        assert!(second.join().unwrap().is_ok());
+        let error = SharedLock::acquire(dir.path()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot open {}: ", dir.path().display())), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_shared_lock_tells_when_another_process_opens_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = SharedLock::acquire(&path).unwrap();
+        let mut contended = std::pin::pin!(lock.contention().unwrap());
+        assert_eq!(contended.as_mut().now_or_never(), None);
+        File::open(&path).unwrap();
+        contended.await;
     }
 }

@@ -9,6 +9,7 @@ mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
 mod journal;
+mod kernel_settings;
 mod lock;
 mod log_file;
 mod machine;
@@ -45,7 +46,8 @@ pub use docker_configs::{
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
 pub use journal::{Gzip, Journal, JournalOutput, JournalPlace};
-pub use lock::{LockError, RootLock};
+pub use kernel_settings::{KernelSettingError, KernelSettings, KernelSettingsError};
+pub use lock::{LockError, RootLock, SharedLock};
 pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]
 pub use machine::FakeMachine;

@@ -139,6 +139,8 @@ impl Node {
             "apiVersion": "understudy.dev/v1alpha1",
             "kind": "UnderstudyConfiguration",
             "legacyLogSymlinkDir": path.join("links"),
+            // The kernel's settings are the machine's.
+            "sysctlDir": "",
         });
         overlay(&mut kubelet, options.kubelet);
         overlay(&mut understudy, options.understudy);

@@ -198,9 +198,16 @@ impl Machine {
     /// Starts a kubelet while none runs, and waits until the node is ready.
     pub fn start(&mut self, kubelet: Kubelet) {
         assert!(self.process.is_none(), "a kubelet runs already");
-        let arguments = self.arguments();
+        let mut arguments = self.arguments();
         let (program, before) = match kubelet {
-            Kubelet::Ours => (self.ours.clone(), Vec::new()),
+            Kubelet::Ours => {
+                // The kernel's settings are the machine's.
+                let ours =
+                    "apiVersion: understudy.dev/v1alpha1\nkind: UnderstudyConfiguration\nsysctlDir: \"\"\n";
+                fs::write(self.path("understudy.yaml"), ours).expect("a file in a directory of ours");
+                arguments.push(format!("--understudy-config={}", self.path("understudy.yaml").display()));
+                (self.ours.clone(), Vec::new())
+            }
             Kubelet::Go => {
                 let _there_already = fs::create_dir_all(FIXED);
                 let apart = format!(

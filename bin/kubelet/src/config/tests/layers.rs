@@ -118,7 +118,7 @@ fn relative_paths_start_at_the_file() {
 #[test]
 fn settings_without_effect_yet_are_named_in_one_line() {
     let files = Files::new();
-    let file = files.kubelet("kubelet.yaml", "protectKernelDefaults: true\nmaxPods: 5\niptablesDropBit: 3");
+    let file = files.kubelet("kubelet.yaml", "reservedSystemCPUs: \"0\"\nmaxPods: 5\niptablesDropBit: 3");
     let effects = |args: &[&str]| {
         let warnings = loaded(args).warnings;
         let set = warnings.into_iter().find(|warning| warning.starts_with("these settings"));
@@ -126,15 +126,15 @@ fn settings_without_effect_yet_are_named_in_one_line() {
     };
     assert_eq!(
         effects(&["--config", &file, "--boot-id-file=/x", "--cert-dir=/y", "--pod-cidr=10.0.0.0/16"]),
-        "protectKernelDefaults, --boot-id-file"
+        "reservedSystemCPUs, --boot-id-file"
     );
     // A field set to its default counts as set; a value that Go cannot tell from an unset one does not.
     let text = "contentType: application/vnd.kubernetes.protobuf\ncpuManagerReconcilePeriod: 0s\n\
-                cpuManagerPolicy: none\nsystemCgroups: \"\"";
+                cpuManagerPolicy: none\nmemoryManagerPolicy: \"\"";
     let file = files.kubelet("kubelet.yaml", text);
     assert_eq!(
-        effects(&["--config", &file, "--housekeeping-interval=10s", "--make-iptables-util-chains=true"]),
-        "contentType, makeIPTablesUtilChains, cpuManagerPolicy, --housekeeping-interval"
+        effects(&["--config", &file, "--housekeeping-interval=10s", "--topology-manager-scope=container"]),
+        "contentType, cpuManagerPolicy, topologyManagerScope, --housekeeping-interval"
     );
     let gate = "--feature-gates=LoggingAlphaOptions=true";
     let flags = ["--log-text-split-stream", "--log-json-info-buffer-size=1Mi"];
@@ -145,9 +145,9 @@ fn settings_without_effect_yet_are_named_in_one_line() {
     assert_eq!(effects(&["--enable-controller-attach-detach=false"]), "enableControllerAttachDetach");
     let works = loaded(&["--config", &files.kubelet("kubelet.yaml", "enableControllerAttachDetach: true")]);
     assert!(!works.warnings.iter().any(|line| line.contains("enableControllerAttachDetach")));
-    files.kubelet("conf.d/10.conf", "protectKernelDefaults: true");
+    files.kubelet("conf.d/10.conf", "kernelMemcgNotification: true");
     let directory = files.path("conf.d").display().to_string();
-    assert_eq!(effects(&["--config-dir", &directory]), "protectKernelDefaults");
+    assert_eq!(effects(&["--config-dir", &directory]), "kernelMemcgNotification");
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn defaults_that_have_no_effect_yet_are_named_too() {
         warnings.into_iter().find(|warning| warning.contains("not even at their defaults")).expect("a line")
     };
     let all = line("");
-    for field in ["makeIPTablesUtilChains", "protectKernelDefaults", "contentType"] {
+    for field in ["contentType", "enableProfilingHandler"] {
         assert!(all.contains(field), "{field}: {all}");
     }
     // The field is in the list of set ones instead.
-    assert!(!line("makeIPTablesUtilChains: true").contains("makeIPTablesUtilChains"));
+    assert!(!line("enableProfilingHandler: true").contains("enableProfilingHandler"));
 }
 
 #[test]

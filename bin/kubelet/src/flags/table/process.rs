@@ -37,12 +37,12 @@ pub(super) const ROWS: &[FlagRow] = &[
         Used,
         "File that says how to ask the API server for a first client certificate"
     ),
-    process_flag!("lock-file", Str, lock_file, NotYet, "File that is locked while the kubelet runs"),
+    process_flag!("lock-file", Str, lock_file, Used, "File that is locked while the kubelet runs"),
     process_flag!(
         "exit-on-lock-contention",
         Bool,
         exit_on_lock_contention,
-        NotYet,
+        Used,
         "Exit when another process wants the lock file"
     ),
     process_flag!("help", Some('h'), Bool, help, Used, None, "Print this help"),

@@ -15,6 +15,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("a_watchdog_that_is_too_short_is_refused", short_watchdog),
     ("a_second_signal_ends_it_at_once", second_signal),
     ("its_open_files_are_limited_as_configured", limits),
+    ("another_one_that_wants_its_lock_file_ends_it", lock_file),
 ];
 
 fn systemd(environment: &Arc<Environment>) {
@@ -37,6 +38,20 @@ fn systemd(environment: &Arc<Environment>) {
     node.signal_kubelet(Signal::TERM);
     while hear() != "STOPPING=1" {}
     assert_eq!(node.kubelet_ends().code(), Some(0));
+}
+
+fn lock_file(environment: &Arc<Environment>) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let flag = format!("--lock-file={}", dir.path().join("lock").display());
+    let options = || Options {
+        flags: vec![flag.clone().into(), "--exit-on-lock-contention".into()],
+        ..Options::default()
+    };
+    let first = Node::alone(environment, "lock-first", options());
+    let second = Node::alone(environment, "lock-second", options());
+    assert_eq!(first.kubelet_ends().code(), Some(0));
+    assert!(first.log().contains("Another process wants the lock file"), "{}", first.log());
+    second.assert_alive();
 }
 
 fn short_watchdog(environment: &Arc<Environment>) {

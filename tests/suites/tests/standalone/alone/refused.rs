@@ -14,6 +14,7 @@ pub const ALL: &[(&str, Alone)] = &[
     ("what_upstream_refuses_is_refused_with_the_fields_name", fields),
     ("swap_stops_the_start_unless_it_is_allowed", swap),
     ("the_root_directory_is_the_kubelets_own_from_its_first_moment", root_directory),
+    ("the_kernels_settings_are_demanded_or_made", kernel_settings),
     ("feature_gates_and_the_addresses_of_pods_have_their_effect", gates),
 ];
 
@@ -97,6 +98,40 @@ fn root_directory(environment: &Arc<Environment>) {
         let made = std::fs::metadata(root.join(below)).expect("it is there").permissions().mode() & 0o7777;
         assert_eq!(made, mode, "{below:?} is {made:o}");
     }
+    node.assert_alive();
+}
+
+fn kernel_settings(environment: &Arc<Environment>) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| dir.path().join(name);
+    std::fs::create_dir(file("vm")).expect("an empty directory takes another");
+    std::fs::create_dir_all(file("kernel/keys")).expect("an empty directory takes another");
+    for name in [
+        "vm/overcommit_memory",
+        "vm/panic_on_oom",
+        "kernel/panic",
+        "kernel/panic_on_oops",
+        "kernel/keys/root_maxkeys",
+        "kernel/keys/root_maxbytes",
+    ] {
+        std::fs::write(file(name), "7\n").expect("a file in a directory of ours");
+    }
+    let options = |protect: bool| Options {
+        kubelet: json!({"protectKernelDefaults": protect}),
+        understudy: json!({"sysctlDir": dir.path()}),
+        ..Options::default()
+    };
+    let panics = || std::fs::read_to_string(file("kernel/panic")).expect("it is there");
+    let node = Node::prepare(environment, "kernel-protected", options(true));
+    node.start_kubelet();
+    assert_eq!(node.kubelet_ends().code(), Some(1));
+    let log = node.log();
+    for name in ["vm/overcommit_memory, expected value: 1", "kernel/panic, expected value: 10"] {
+        assert!(log.contains(&format!("invalid kernel flag: {name}, actual value: 7")), "{log}");
+    }
+    assert_eq!(panics(), "7\n");
+    let node = Node::alone(environment, "kernel-settings", options(false));
+    assert_eq!(panics(), "10");
     node.assert_alive();
 }
 

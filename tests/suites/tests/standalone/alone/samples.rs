@@ -19,9 +19,15 @@ fn sample(name: &str) -> PathBuf {
 }
 
 /// Runs the kubelet where what the samples keep below `/var/lib` and `/var/log` is its own: the runtime sees none of it, so
-/// no pod is started.
+/// no pod is started. The kernel's settings that a kubelet makes are its own, too.
 fn within(node: &mut Node, script: &str) {
-    node.after(&format!("mount -t tmpfs tmpfs /var/lib\nmount -t tmpfs tmpfs /var/log\n{script}"));
+    let settings = "for file in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
+                    kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do\n\
+                    mkdir -p \"/var/lib/sys/${file%/*}\"; echo 7 >\"/var/lib/sys/$file\"\n\
+                    mount --bind \"/var/lib/sys/$file\" \"/proc/sys/$file\"\ndone";
+    node.after(&format!(
+        "mount -t tmpfs tmpfs /var/lib\nmount -t tmpfs tmpfs /var/log\n{settings}\n{script}"
+    ));
 }
 
 /// The files unchanged; what depends on the machine, as ports and the runtime's socket, is in a drop-in beside them.
