@@ -284,9 +284,12 @@ impl ImageManager {
     }
 
     /// Queues a pull of the image for this asker, or lets the asker join one.
-    fn want(&mut self, asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
+    fn want(&mut self, mut asker: ImageAsker, image: String, ctx: &mut Ctx<Self>) {
         if self.has_providers(&image) && self.needs_providers(&asker) {
-            return self.provide(asker, image, ctx, Self::want);
+            asker.provided = self.provided_before(&asker, &image);
+            if asker.provided.is_none() {
+                return self.provide(asker, image, ctx, Self::want);
+            }
         }
         let share = match &asker.credentials {
             Ok(credentials) => {

@@ -32,6 +32,8 @@ struct Kept {
     failed: bool,
     /// Whether the last list of images was longer than an answer.
     too_long: bool,
+    /// The images that were there before the pulls that have begun, by the name of the intent.
+    before: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Default for ImageHistory {
@@ -106,6 +108,20 @@ impl ImageHistory {
         let mut before = false;
         self.kept.send_modify(|kept| before = std::mem::replace(&mut kept.too_long, too_long));
         before
+    }
+
+    /// Keeps which images were there before the pulls that have begun, in place of what was kept.
+    pub(crate) fn set_before(&self, before: BTreeMap<String, BTreeSet<String>>) {
+        self.kept.send_if_modified(|kept| {
+            let differs = kept.before != before;
+            kept.before = before;
+            differs
+        });
+    }
+
+    /// The images that an earlier incarnation knew to be there before its pulls by this name; none before any pull.
+    pub(crate) fn before(&self, image: &str) -> BTreeSet<String> {
+        self.kept.borrow().before.get(image).cloned().unwrap_or_default()
     }
 
     /// Notes whether a collection failed; answers whether the one before did.

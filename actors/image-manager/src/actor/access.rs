@@ -48,7 +48,7 @@ impl ImageManager {
         self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled.len());
         self.recorded = found.pulled;
         for image in &found.intents {
-            self.intents.found(image);
+            self.intents.found(image, self.deps.history.before(image));
         }
         for (asker, image) in self.early.take().unwrap_or_default() {
             let pod = asker.ask.pod.uid.clone();
@@ -74,6 +74,7 @@ impl ImageManager {
     /// that opens it to no pod; with `forget_absent`, intents of which no image has come are removed.
     fn settle_intents(&mut self, listed: &ListedImages, forget_absent: bool, ctx: &mut Ctx<Self>) {
         self.intents.forget_gone(|id| listed.is_gone(id));
+        self.keep_before();
         for (image, come) in self.intents.left_over(&listed.images) {
             match come {
                 IntentFound::Made(image_ref) => {
@@ -96,6 +97,7 @@ impl ImageManager {
 
     fn forget_intent(&mut self, image: &str, ctx: &mut Ctx<Self>) {
         if self.intents.settle(image) {
+            self.keep_before();
             self.remove_intent(image, ctx);
         }
     }
@@ -132,6 +134,7 @@ impl ImageManager {
                 }
                 if actor.records_matter() {
                     actor.intents.begin(&task.spelled, before);
+                    actor.keep_before();
                 }
                 let effect = Self::pull(means, task, ctx);
                 if let Some(running) = actor.running.get_mut(&key) {
@@ -157,6 +160,11 @@ impl ImageManager {
         images.iter().filter(is_other).map(|image| image.id.clone()).collect()
     }
 
+    /// A new incarnation must not take an image that was there before a pull for one that the pull has made.
+    fn keep_before(&self) {
+        self.deps.history.set_before(self.intents.before());
+    }
+
     fn write_record(
         &self,
         image_ref: &str,
@@ -175,6 +183,7 @@ impl ImageManager {
         if !known {
             self.intents.leave(spelled);
         } else if self.intents.end(spelled) {
+            self.keep_before();
             self.remove_intent(spelled, ctx);
         }
     }

@@ -34,6 +34,15 @@ impl ImageManager {
             && opened_by_accounts(record, &asker.ask.image)
     }
 
+    /// What was given to the same asker before it gave up, while its pull is under way.
+    pub(super) fn provided_before(&self, asker: &ImageAsker, image: &str) -> Option<Arc<[Credential]>> {
+        let same = |other: &&ImageAsker| {
+            other.ask.pod.uid == asker.ask.pod.uid && other.ask.field_path == asker.ask.field_path
+        };
+        let pulls = self.pulls.all().filter(|(key, _)| key.image == image);
+        pulls.flat_map(|(_, askers)| askers.iter()).find(same).and_then(|other| other.provided.clone())
+    }
+
     /// Asks the providers that are for the image, and goes on with what they gave.
     pub(super) fn provide(
         &self,
@@ -64,6 +73,10 @@ impl ImageManager {
         // Each of its questions has a deadline of its own.
         let what = Effect::lasting("ask credential providers");
         ctx.effect(what, Some(pod.uid), provided, move |actor, provided, ctx| {
+            // An asker that has given up asks again, and only that ask has a place.
+            if !asker.reply.is_wanted() {
+                return;
+            }
             asker.provided = Some(provided);
             then(actor, asker, image, ctx);
         });

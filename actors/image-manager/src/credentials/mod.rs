@@ -146,7 +146,12 @@ pub fn share_with_provided(
     provided: &[Credential],
 ) -> PullShare {
     let Some(account) = provided.iter().find_map(Credential::account) else {
-        return share(namespace, handler, credentials);
+        if provided.is_empty() {
+            return share(namespace, handler, credentials);
+        }
+        // A pull without any would fail for a pod that was given some.
+        let parts = credentials.iter().flat_map(Credential::parts).chain(["provided"]);
+        return PullShare::of([namespace, handler].into_iter().chain(parts));
     };
     let of_account = [&account.uid, &account.namespace, &account.name].map(String::as_str);
     let parts = credentials.iter().flat_map(Credential::parts).chain(of_account);
@@ -351,10 +356,11 @@ mod tests {
         let account = |uid: &str| AccountSource { uid: uid.to_owned(), ..AccountSource::default() };
         let (one, other) =
             (Credential::of_account("a", account("1")), Credential::of_account("a", account("2")));
-        let of_node = Credential::for_tests("node", "today", None);
+        let [of_node, later] = ["today", "later"].map(|now| Credential::for_tests("node", now, None));
         let shared = |provided: &[Credential]| share_with_provided("team", "", &[], provided);
         assert_eq!(shared(&[]), share("team", "", &[]));
-        assert_eq!(shared(std::slice::from_ref(&of_node)), shared(&[]), "it is for all pods of the node");
+        assert_eq!(shared(std::slice::from_ref(&of_node)), shared(&[later]), "it is for all pods of the node");
+        assert_ne!(shared(std::slice::from_ref(&of_node)), shared(&[]), "one has none");
         assert_ne!(shared(std::slice::from_ref(&one)), shared(&[]));
         assert_ne!(shared(std::slice::from_ref(&one)), shared(std::slice::from_ref(&other)));
         let renewed = Credential::of_account("b", account("1"));

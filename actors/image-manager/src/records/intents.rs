@@ -35,9 +35,15 @@ pub struct Intents {
 }
 
 impl Intents {
-    /// Adds an intent of an earlier process.
-    pub fn found(&mut self, image: &str) {
-        self.entry(image, BTreeSet::new());
+    /// Adds an intent that is on disk; `before` are the images that are known to have been there before its pull.
+    pub fn found(&mut self, image: &str, before: BTreeSet<String>) {
+        self.entry(image, before);
+    }
+
+    /// The images from before the pull of each intent, where there are any.
+    pub fn before(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let some = self.begun.iter().filter(|(_, begun)| !begun.before.is_empty());
+        some.map(|(image, begun)| (image.clone(), begun.before.clone())).collect()
     }
 
     fn entry(&mut self, image: &str, before: BTreeSet<String>) -> &mut Begun {
@@ -198,7 +204,7 @@ mod tests {
         assert!(intents.made(&old), "it has gone, and has come again");
 
         let mut earlier = Intents::default();
-        earlier.found("a");
+        earlier.found("a", BTreeSet::new());
         earlier.begin("a", Some("1".to_owned()));
         assert!(earlier.made(&old), "an earlier process may have pulled it");
     }

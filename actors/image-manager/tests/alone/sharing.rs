@@ -63,6 +63,8 @@ fn a_preloaded_image_stays_open_when_a_pod_pulls_it_with_a_secret() {
         answer(&actor, with_secret(ask_in("tenant", "d", "registry.test/lost:1"))).await.unwrap_err();
         assert_eq!(files(stage, INTENTS), 1);
         answer(&actor, ask_in("other", "e", OPEN)).await.unwrap();
+        stage.crash::<ImageManager>().await;
+        answer(&actor, ask_in("other", "g", OPEN)).await.unwrap();
         stage.pass(310 * SECOND).await;
         answer(&actor, ask_in("other", "f", OPEN)).await.unwrap();
         assert_eq!((files(stage, INTENTS), files(stage, RECORDS)), (0, 0));
