@@ -21,7 +21,7 @@ use crate::containers::{self, Containers};
 use crate::metrics::{Server, counted};
 use crate::pods::running_list;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
-use crate::system_logs::system_logs;
+use crate::system_logs::{slashed, system_logs};
 use crate::zpages::{ZPages, pages};
 
 /// Which routes the HTTPS port offers.
@@ -81,6 +81,7 @@ fn debugging(containers: Containers, offers: &HttpsOffers) -> Router {
         None => Router::new(),
     };
     routes
+        .route("/logs", any(slashed))
         .route("/runningpods", get(running_pods))
         .route("/runningpods/", get(running_pods))
         .route("/containerLogs/{namespace}/{pod}/{container}", get(containers::logs))

@@ -41,6 +41,12 @@ pub(crate) fn system_logs(logs: SystemLogs, journal: Option<Journal>, io: Io) ->
     Router::new().route("/logs/", get(top)).route("/logs/{*path}", get(below)).with_state(serving)
 }
 
+/// `/logs` without its slash: a redirection, as Go's servers answer.
+pub(crate) async fn slashed(request: Parts) -> Response {
+    let query = request.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    (StatusCode::MOVED_PERMANENTLY, [(header::LOCATION, format!("/logs/{query}"))]).into_response()
+}
+
 async fn top(State(serving): State<Serving>, connection: Extension<Connection>, request: Parts) -> Response {
     serving.asked("", &request, &connection.patience).await
 }

@@ -357,6 +357,7 @@ async fn the_machines_logs_are_shown_as_files_and_nothing_beside_them() {
     assert_eq!(client.ask("GET", "/logs/pods/a.log", &[&part("4-6")]).await, (206, "two".to_owned()));
     assert_eq!(client.ask("GET", "/logs/pods/a.log", &[&part("99-")]).await.0, 416);
     for (path, status) in [
+        ("/logs", 301),
         ("/logs/pods", 301),
         ("/logs/pods/a.log/", 301),
         ("/logs/out", 404),
