@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use bridge_io::clock::SystemClock;
 use bridge_serve::{Bounds, Connection, FakeListeners, Listeners};
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
@@ -77,6 +78,8 @@ impl Neighbours {
                 summary: self.summary.asked(),
                 usage: self.usage.asked(),
                 configuration: Neighbour::new("ConfigManager").asked(),
+                kubernetes: "1.36.2",
+                clock: Arc::new(SystemClock),
                 shared: SharedAnswers::default(),
             },
             secured: None,

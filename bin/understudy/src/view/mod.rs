@@ -12,8 +12,8 @@ mod tests;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use pod_why::model::{Event, Supervision};
 
-use crate::model::{Event, Supervision};
 use actors::actor_rows;
 use events::event_rows;
 use pods::{PodRow, pod_row};

@@ -1,5 +1,6 @@
+use pod_why::model::{Actor, ActorEvent};
+
 use super::*;
-use crate::model::{Actor, ActorEvent};
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -69,7 +70,7 @@ fn view() -> View {
     let mut pleg = actor("Pleg", None);
     pleg.state = "restarting".to_owned();
     (pleg.incarnation, pleg.restarts, pleg.mailbox_depth, pleg.handling_p99_us) = (2, 1, 7, 4096);
-    pleg.last_crash = Some(crate::model::Crash {
+    pleg.last_crash = Some(pod_why::model::Crash {
         handling: "PodTouched".to_owned(),
         reason: "boom".to_owned(),
         place: Some("actor.rs:1:2".to_owned()),

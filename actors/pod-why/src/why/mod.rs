@@ -18,9 +18,9 @@ use serde::Serialize;
 use self::facts::{Facts, is_given_up, trouble};
 use self::words::{said, seconds_since};
 use crate::model::{Event, Supervision};
-use crate::view::pods::{Part, Role};
+use crate::parts::{Part, Role};
 
-pub use self::find::{Asked, FindError, Subject};
+pub use self::find::{Asked, FindError, Subject, subjects};
 pub use self::lines::lines;
 
 /// How many of the pod's events are told.
@@ -181,6 +181,16 @@ impl Verdict {
     }
 }
 
+/// The verdict on the pod, and the sentence.
+pub fn sentence(
+    subject: &Subject<'_>,
+    tree: &Supervision,
+    events: &[Event],
+    now: Timestamp,
+) -> (Verdict, String) {
+    decide::decide(&Facts::of(subject, tree, events, now))
+}
+
 /// What is known of the pod. `unread` names the answers that are missing.
 pub fn why(
     subject: &Subject<'_>,
@@ -244,7 +254,7 @@ fn container((spec, role, status): &Part<'_>, facts: &Facts<'_>) -> ContainerNow
         restarts: status.map_or(0, |status| status.restart_count),
         last_exit: last.map(|last| ExitNow {
             exit_code: last.exit_code,
-            reason: crate::view::pods::ended_as(last),
+            reason: crate::parts::ended_as(last),
             seconds: last.finished_at.as_ref().map(|at| seconds_since(at, facts.now)),
         }),
         next_try_seconds: facts.worker.next_tries.get(&spec.name).copied(),

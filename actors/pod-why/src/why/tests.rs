@@ -124,7 +124,7 @@ fn a_pull_that_fails_is_named_with_its_tries() {
             "  event 30 s ago, 3 times: Warning Failed: Failed to pull image \"registry/x:1\": no such host",
         ]
     );
-    assert!(lines(&answer, Some(20))[1..].iter().all(|line| crate::view::text::width(line) <= 20));
+    assert!(lines(&answer, Some(20))[1..].iter().all(|line| crate::text::width(line) <= 20));
     assert_eq!(lines(&answer, Some(20))[0], sentence, "the sentence is whole");
 }
 
@@ -398,7 +398,7 @@ fn every_field_of_the_documents_is_described() {
     let pod = pod(json!({ "conditions": [condition("Ready", "False")], "containerStatuses": [status] }));
     let answer = answer(pod.clone(), vec![pleg, step], &[event("R", "m", 1, "app")]);
     let pods: Vec<Pod> = vec![serde_json::from_value(pod).unwrap()];
-    let rows = crate::list::rows(&pods, None, now());
+    let rows = crate::rows::rows(&pods, None, now());
     let documents = json!([serde_json::to_value(&answer).unwrap(), { "pods": rows }]);
     let mut named = std::collections::BTreeSet::new();
     fields(&documents, &mut named);
