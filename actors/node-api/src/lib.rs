@@ -1,5 +1,6 @@
-//! Duty: answers over HTTP: health; on the read-only port pods, metrics, usage, events and the supervision tree; over HTTPS,
-//!   to callers that are authorised, these and what is in containers: logs, exec, attach, port-forward.
+//! Duty: answers over HTTP: health; on the read-only port pods and what they wait for, metrics, usage, events, the supervision
+//!   tree and a page for browsers; over HTTPS, to callers that are authorised, these and what is in containers: logs, exec,
+//!   attach, port-forward.
 //! Receives: nothing but HTTP requests.
 //! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents,
 //!   GetSummary, GetUsageMetrics, GetConfiguration.
@@ -14,9 +15,11 @@ mod checkpoint;
 mod containers;
 mod health;
 mod journal;
+mod known;
 mod log_query;
 mod logs;
 mod metrics;
+mod node_page;
 mod pods;
 mod routes;
 mod secured;

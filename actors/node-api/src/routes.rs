@@ -10,12 +10,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
+use bridge_io::clock::Clock;
 use bridge_metrics::Page;
+use messages::PodUid;
 use messages::config_manager::GetConfiguration;
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
+use pod_why::model::Supervision;
+use pod_why::overview::Overview;
+use pod_why::why::{subjects, why as explained};
 use prometheus::proto::MetricFamily;
 use serde::Serialize;
 use supervision::{AskPort, Tree};
@@ -23,7 +28,9 @@ use supervision::{AskPort, Tree};
 use crate::actor::NodeApi;
 use crate::bodies::Client;
 use crate::health::{self, Check};
+use crate::known::{Known, WhyAll, events_now, pods_now};
 use crate::metrics::{ApiMetrics, Server, counted, logs_of_pods, volumes_of_pods};
+use crate::node_page;
 use crate::pods::pod_list;
 use crate::shared::{Joined, SharedAnswers};
 use crate::streaming::query_pairs;
@@ -61,6 +68,10 @@ pub struct Answers {
     pub usage: AskPort<NodeApi, GetUsageMetrics>,
     /// Asks ConfigManager for the configuration.
     pub configuration: AskPort<NodeApi, GetConfiguration>,
+    /// The release of Kubernetes whose kubelet this is.
+    pub kubernetes: &'static str,
+    /// Wall time.
+    pub clock: Arc<dyn Clock>,
     /// The answers about usage that are being sent.
     pub shared: SharedAnswers,
 }
@@ -95,8 +106,10 @@ pub(crate) fn shared_routes(answers: Answers) -> Router {
         .route("/metrics/slis", any(slis))
         .route("/supervision", get(supervision))
         .route("/events", get(events))
+        .route("/why", get(why))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(answers.clone())
+        .merge(node_page::routes())
         .merge(health_routes(answers))
 }
 
@@ -147,8 +160,51 @@ async fn events(State(answers): State<Answers>, client: Client) -> Response {
 }
 
 async fn supervision(State(answers): State<Answers>, client: Client) -> Response {
-    let made = async { serde_json::to_vec(&answers.tree.snapshot().await).map_err(|why| unencoded(&why)) };
-    joined(&answers, client, &answers.shared.tree, made).await
+    joined(&answers, client, &answers.shared.tree, tree_text(&answers)).await
+}
+
+async fn tree_text(answers: &Answers) -> Result<Vec<u8>, Response> {
+    serde_json::to_vec(&answers.tree.snapshot().await).map_err(|why| unencoded(&why))
+}
+
+/// What each pod waits for; with `pod=UID` in the query all that is known of this pod. Without a tree or pods there is no
+/// answer; without events there is one that says so.
+async fn why(State(answers): State<Answers>, client: Client, uri: Uri) -> Response {
+    let query = query_pairs(uri.query().unwrap_or_default());
+    let Some((_, uid)) = query.into_iter().find(|(name, _)| name == "pod") else {
+        let made = async {
+            let Known { pods, events, tree, unread } = known(&answers, None).await?;
+            let overview = Overview::of(&pods, &tree, events, unread, answers.clock.now());
+            let (understudy, kubernetes) = (env!("CARGO_PKG_VERSION"), answers.kubernetes);
+            let told = WhyAll { understudy, kubernetes, overview };
+            serde_json::to_vec(&told).map_err(|why| unencoded(&why))
+        };
+        return joined(&answers, client, &answers.shared.why, made).await;
+    };
+    let Known { pods, events, tree, unread } = match known(&answers, Some(&PodUid::new(&uid))).await {
+        Ok(known) => known,
+        Err(failed) => return failed,
+    };
+    match subjects(&pods, &tree).iter().find(|subject| subject.uid == uid) {
+        Some(subject) => json(&explained(subject, &tree, &events, &unread, answers.clock.now())),
+        None => (StatusCode::NOT_FOUND, "no pod of this node has this UID\n").into_response(),
+    }
+}
+
+/// What is known of the pods; with `only`, of this one.
+async fn known(answers: &Answers, only: Option<&PodUid>) -> Result<Known, Response> {
+    let tree = answers.shared.tree.text(tree_text(answers));
+    let desired = answers.pods.ask(GetPods, ASK_DEADLINE);
+    let statuses = answers.statuses.ask(GetPodStatuses, ASK_DEADLINE);
+    let events = answers.events.ask(GetEvents, ASK_DEADLINE);
+    let desired = desired.await.map_err(|error| unavailable(messages::pod_manager::RECEIVER, &error))?;
+    let statuses = statuses.await.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
+    let (events, unread) = match events.await {
+        Ok(events) => (events_now(events, only).map_err(|why| unencoded(&why))?, Vec::new()),
+        Err(error) => (Vec::new(), vec![format!("{}: {error}", messages::event_recorder::RECEIVER)]),
+    };
+    let tree: Supervision = serde_json::from_slice(&tree.await?).map_err(|why| unencoded(&why))?;
+    Ok(Known { pods: pods_now(&desired, &statuses, only), events, tree, unread })
 }
 
 /// The answer that askers of the same text share.

@@ -18,6 +18,7 @@ pub struct SharedAnswers {
     pub(crate) pods: Arc<Joined>,
     pub(crate) events: Arc<Joined>,
     pub(crate) tree: Arc<Joined>,
+    pub(crate) why: Arc<Joined>,
 }
 
 impl SharedAnswers {

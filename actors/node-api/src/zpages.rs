@@ -28,7 +28,7 @@ const NOT_ACCEPTABLE: &str =
 /// The most bytes of a request for another level.
 const LEVEL_BYTES_MAX: usize = 1024;
 /// What is at the top of this server's paths, but for the pages that can be off.
-const PATHS: [&str; 16] = [
+const PATHS: [&str; 18] = [
     "/attach",
     "/checkpoint",
     "/configz",
@@ -39,12 +39,14 @@ const PATHS: [&str; 16] = [
     "/healthz",
     "/logs",
     "/metrics",
+    "/page",
     "/pods",
     "/portForward",
     "/run",
     "/runningpods",
     "/stats",
     "/supervision",
+    "/why",
 ];
 
 /// The V level of the process' log. Clones share it.

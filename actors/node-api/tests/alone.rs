@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use bridge_io::clock::SystemClock;
 use bridge_serve::{Bounds, Connection, FakeListeners, Listeners};
 use messages::event_recorder::GetEvents;
 use messages::pod_manager::GetPods;
@@ -77,6 +78,8 @@ impl Neighbours {
                 summary: self.summary.asked(),
                 usage: self.usage.asked(),
                 configuration: Neighbour::new("ConfigManager").asked(),
+                kubernetes: "1.36.2",
+                clock: Arc::new(SystemClock),
                 shared: SharedAnswers::default(),
             },
             secured: None,
@@ -241,6 +244,55 @@ fn requests_are_counted_by_labels_that_callers_do_not_choose() {
         ] {
             assert!(body.contains(&format!("\n{series} {value}\n")), "{series}: {body}");
         }
+    });
+}
+
+#[test]
+fn the_read_only_port_says_what_pods_wait_for() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        let read = |(code, body): (u16, String)| {
+            let document: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            (code, document, body)
+        };
+        let (code, all, body) = read(near.get("/why").await.unwrap());
+        assert_eq!((code, all["kubernetes"].as_str()), (200, Some("1.36.2")), "{body}");
+        let pods = all["pods"].as_array().unwrap();
+        assert_eq!((pods.len(), pods[0]["verdict"].as_str()), (2, Some("waits")), "{body}");
+        let uid = pods[0]["uid"].as_str().unwrap().to_owned();
+        let (code, one, body) = read(near.get(&format!("/why?pod={uid}")).await.unwrap());
+        assert_eq!((code, one["uid"].as_str(), &one["unread"]), (200, Some(&*uid), &serde_json::json!([])));
+        assert_eq!(one["sentence"], pods[0]["sentence"], "both say the same: {body}");
+        assert_eq!(near.get("/why?pod=none").await.unwrap().0, 404);
+
+        near.events.lose_answers();
+        let (code, all, body) = read(near.get("/why").await.unwrap());
+        let unread = all["unread"][0].as_str().unwrap_or_default();
+        assert_eq!((code, unread.starts_with("EventRecorder: ")), (200, true), "{body}");
+        near.pods.refuse();
+        for path in ["/why".to_owned(), format!("/why?pod={uid}")] {
+            let full = (503, "PodManager: the mailbox is full\n".to_owned());
+            assert_eq!(near.get(&path).await, Some(full), "{path}");
+        }
+    });
+}
+
+#[test]
+fn the_page_comes_with_its_policy_while_no_actor_answers() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.start(stage);
+        near.until_open(stage).await;
+        near.pods.refuse();
+        let routes = near.listeners.routes(READ_ONLY).unwrap();
+        let request = Request::get("/page").body(Body::empty()).unwrap();
+        let answer = routes.oneshot(request).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        let policy = answer.headers()["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+        assert_eq!(near.pods.count(), 0);
     });
 }
 

@@ -5,13 +5,14 @@ use std::io::Write;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use pod_why::model::PodList;
+use pod_why::rows;
+use pod_why::why::{self, Asked, FindError};
 
 use crate::cli::{PodsArgs, PodsOutput, WhyArgs, WhyOutput};
 use crate::client::{FetchError, Server};
 use crate::list;
-use crate::model::PodList;
 use crate::terminal::size;
-use crate::why::{self, Asked, FindError};
 
 /// The exit code of a command line that cannot be meant.
 pub const WRONG_USE: u8 = 2;
@@ -54,7 +55,7 @@ pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
 /// The kubelet cannot be asked.
 pub async fn pods(args: &PodsArgs) -> anyhow::Result<()> {
     let pods = items(args.server.get("/pods").await, &args.server)?;
-    let rows = list::rows(&pods, args.namespace.as_deref(), Timestamp::now());
+    let rows = rows::rows(&pods, args.namespace.as_deref(), Timestamp::now());
     let wide = match args.output {
         Some(PodsOutput::Json) => {
             let document = serde_json::json!({ "pods": rows });

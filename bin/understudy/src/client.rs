@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper_util::rt::TokioIo;
+use pod_why::model::{EventList, PodList, Supervision};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::model::{EventList, PodList, Supervision};
 use crate::view::text::neutralised;
 
 /// The longest time of a request.

@@ -1,8 +1,8 @@
 //! The companion program for users: `top` shows a running kubelet, `why` says what one of its pods waits for, `pods` lists
 //! them, and `demo` plays the sample pods on a runtime in memory.
 //!
-//! Pure code in [`view`] turns the server's answers ([`model`]) into lines; [`top`] requests and draws, [`demo`] starts
-//! a kubelet and shows it the same way. Pure code in [`why`] and [`list`] decides what [`answers`] prints.
+//! Pure code in [`view`] turns the server's answers ([`pod_why::model`]) into lines; [`top`] requests and draws, [`demo`]
+//! starts a kubelet and shows it the same way. Pure code in [`pod_why`] and [`list`] decides what [`answers`] prints.
 
 // This program is used at a terminal: it works in wall time, and its runs are never replayed.
 #![allow(clippy::disallowed_methods)]
@@ -12,8 +12,6 @@ pub mod cli;
 pub mod client;
 pub mod demo;
 pub mod list;
-pub mod model;
 pub mod terminal;
 pub mod top;
 pub mod view;
-pub mod why;

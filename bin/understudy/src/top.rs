@@ -273,9 +273,10 @@ fn still(view: &View, now: Timestamp) -> View {
 
 #[cfg(test)]
 mod tests {
+    use pod_why::model::{Actor, EventList, PodList, Supervision};
+
     use super::*;
     use crate::client::FetchError;
-    use crate::model::{Actor, EventList, PodList, Supervision};
 
     fn answers(supervision: Result<Supervision, FetchError>) -> Answers {
         Answers { pods: Ok(PodList::default()), events: Ok(EventList::default()), supervision }

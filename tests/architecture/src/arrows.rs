@@ -1,5 +1,6 @@
 //! Which crate may depend on which: `messages <- supervision <- actors/* <- bin`, `messages <- pod-rules <- runtime-bridge <- actors/*`,
-//! `messages <- pod-set <- actors/*`, `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`, `tests -> all`.
+//! `messages <- pod-set <- actors/*`, `pod-rules <- pod-why <- actors/*, bin`, `pod-spec <- pod-rules, runtime-bridge, actors/*, bin`,
+//! `tests -> all`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -60,16 +61,18 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
         // Actors may not know each other, and messages are data: Kubernetes' words and rules that several of them share
         // need a place below all. The bridge has labels and durations of Go from there, too.
         "actors/pod-rules" => ("rules", &["pure", "messages"]),
+        // NodeApi and the companion explain pods with the same sentences.
+        "actors/pod-why" => ("why", &["pure", "rules"]),
         bridge if bridge.starts_with("runtime-bridge/") => {
             ("bridge", &["pure", "messages", "rules", "bridge"])
         }
         // Below the actors: what their tests stand on.
         "tests/stage" => ("stage", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"]),
         actor if actor.starts_with("actors/") => {
-            ("actors", &["pure", "messages", "pod-set", "supervision", "rules", "bridge"])
+            ("actors", &["pure", "messages", "pod-set", "supervision", "rules", "why", "bridge"])
         }
         bin if bin.starts_with("bin/") => {
-            ("bin", &["pure", "messages", "supervision", "rules", "bridge", "actors"])
+            ("bin", &["pure", "messages", "supervision", "rules", "why", "bridge", "actors"])
         }
         test if test.starts_with("tests/") => (
             "tests",
@@ -79,6 +82,7 @@ fn layer(directory: &str) -> (&'static str, &'static [&'static str]) {
                 "pod-set",
                 "supervision",
                 "rules",
+                "why",
                 "bridge",
                 "stage",
                 "actors",
@@ -118,6 +122,16 @@ fn arrows_point_one_way() {
         }
     }
     assert!(wrong.is_empty(), "arrows that point the wrong way: {wrong:#?}");
+}
+
+/// The pods that it explains are values that it is given.
+#[test]
+fn what_explains_pods_is_pure() {
+    let crates = workspace();
+    let mut shipped = crates["pod-why"].shipped_with.clone();
+    shipped.sort();
+    let pure = ["jiff", "k8s-openapi", "pod-rules", "serde", "serde_json", "thiserror", "unicode-width"];
+    assert_eq!(shipped, pure);
 }
 
 /// Rules decide by their arguments alone: no actor, no clock, no serialisation, no log.

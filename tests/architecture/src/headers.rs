@@ -9,7 +9,7 @@ use crate::tree::read;
 /// The six lines that open an actor crate's `lib.rs`.
 const HEADERS: [&str; 6] = ["Duty", "Receives", "Sends", "State (rebuilt from)", "On crash", "Never does"];
 /// What actors stand on, and no actors.
-const GROUND: [&str; 3] = ["supervision", "pod-rules", "pod-set"];
+const GROUND: [&str; 4] = ["supervision", "pod-rules", "pod-set", "pod-why"];
 /// Crates that are still empty. This list only shrinks.
 const SKELETONS: &[&str] = &[];
 

@@ -126,6 +126,8 @@ mod tests {
             ("/execute", "proxy"),
             ("/supervision", "proxy"),
             ("/events", "proxy"),
+            ("/page", "proxy"),
+            ("/why", "proxy"),
             ("/Pods", "proxy"),
             ("/", "proxy"),
             ("", "proxy"),

@@ -1,7 +1,7 @@
 //! PURE: the labels of a request. Each has few values, whatever callers ask for.
 
 /// First parts of paths that are told apart.
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 24] = [
     "attach",
     "checkpoint",
     "configz",
@@ -15,6 +15,7 @@ const PATHS: [&str; 22] = [
     "metrics/cadvisor",
     "metrics/probes",
     "metrics/resource",
+    "page",
     "portForward",
     "pods",
     "pprof",
@@ -24,6 +25,7 @@ const PATHS: [&str; 22] = [
     "statusz",
     "supervision",
     "events",
+    "why",
 ];
 const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
 /// Paths whose requests may last; upstream does not count port-forwards among them.
@@ -68,6 +70,8 @@ mod tests {
             ("/portForward/ns/pod", "portForward", "false"),
             ("/debug/pprof/", "debug", "true"),
             ("/stats/summary", "stats", "false"),
+            ("/why", "why", "false"),
+            ("/page", "page", "false"),
             ("/a/b", "other", "false"),
             ("/", "other", "false"),
             ("", "other", "false"),

@@ -10,6 +10,7 @@ use node_api::{
 use supervision::{Seated, Subsystem};
 
 use super::{Bridge, Wiring};
+use crate::KUBERNETES_VERSION;
 
 pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) -> prometheus::Result<()> {
     let Wiring { bridge, actors, .. } = wiring;
@@ -27,6 +28,8 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) -> prometheus::Re
             summary: actors.stats.asked(),
             usage: actors.stats.asked(),
             configuration: actors.configuration.asked(),
+            kubernetes: KUBERNETES_VERSION.trim_start_matches('v'),
+            clock: bridge.clock.clone(),
             shared: SharedAnswers::default(),
         },
         secured: secured(wiring, reviewed),

@@ -26,8 +26,10 @@ use directory::Directory;
 use kubelet::Kubelet;
 use responder::Responder;
 
-/// The line above every table, so that users do not take the demo for a node.
+/// The first line above every table, so that users do not take the demo for a node.
 const BANNER: &str = "Demo on the fake runtime: no container runs, their lives are played from a script.";
+/// The path of the kubelet's own page.
+const PAGE: &str = "/page";
 /// The seconds after which `--once` prints: by then the samples have gone through all their states.
 const ONCE_SECONDS: u32 = 15;
 
@@ -71,6 +73,7 @@ async fn show(
             () = deadline => None,
         }
     };
+    let banner = format!("{BANNER}\nIn a browser: {}{PAGE}", stage.server);
     let mut failure = None;
     if args.show.once {
         tokio::select! {
@@ -79,10 +82,10 @@ async fn show(
             early = ended => failure = early,
         }
         if failure.is_none() {
-            return once(&stage.server, Some(BANNER)).await;
+            return once(&stage.server, Some(&banner)).await;
         }
     } else {
-        let mut watch = Watch::new(stage.server.clone(), Some(BANNER));
+        let mut watch = Watch::new(stage.server.clone(), Some(&banner));
         live(&mut watch, &args.show, interrupts, async { failure = ended.await }).await?;
     }
     match failure {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pod_why::model::{Actor, Crash};
+
 use super::text::{latency, neutralised};
-use crate::model::{Actor, Crash};
 
 /// The columns of an actor's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub fn actor_rows(actors: &[Actor]) -> Vec<ActorRow> {
 }
 
 fn row(actor: &Actor) -> ActorRow {
-    let crash = actor.last_crash.as_ref().map(crash);
+    let crash = actor.last_crash.as_ref().map(Crash::line);
     let quarantined = actor.quarantined.iter().next().map(|(pod, panic)| match actor.quarantined.len() {
         1 => format!("leaves pod {pod} alone: {panic}"),
         pods => format!("leaves {pods} pods alone: {panic}"),
@@ -57,12 +58,6 @@ fn row(actor: &Actor) -> ActorRow {
         trouble: neutralised(&trouble.join("; ")),
         well: actor.is_well(),
     }
-}
-
-/// A crash in one line.
-pub fn crash(crash: &Crash) -> String {
-    let place = crash.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
-    format!("{}: {}{place}", crash.handling, crash.reason)
 }
 
 fn summary(kind: &str, children: &[&Actor]) -> ActorRow {

@@ -1,10 +1,10 @@
 //! PURE: the rows of recent events: Kubernetes' events and those of supervision, newest first.
 
 use jiff::{SignedDuration, Timestamp};
+use pod_why::model::{ActorEvent, Event, Supervision};
 use serde_json::Value;
 
 use super::text::{neutralised, span};
-use crate::model::{ActorEvent, Event, Supervision};
 
 /// The columns of an event's row.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ mod tests;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use pod_why::model::{Event, Supervision};
 
-use crate::model::{Event, Supervision};
 use actors::actor_rows;
 use events::event_rows;
 use pods::{PodRow, pod_row};
@@ -27,7 +27,7 @@ const EVENTS_MAX: usize = 20;
 /// The last known state of a kubelet.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// A line above the heading.
+    /// Lines above the heading.
     pub banner: Option<String>,
     /// The address of the server.
     pub server: String,
@@ -93,8 +93,12 @@ fn paint(tone: Tone, line: String, colour: bool) -> String {
 }
 
 fn heading(view: &View, width: usize, now: Timestamp) -> Vec<(Tone, String)> {
-    let mut lines: Vec<(Tone, String)> =
-        view.banner.iter().map(|banner| (Tone::Title, neutralised(banner))).collect();
+    let mut lines: Vec<(Tone, String)> = view
+        .banner
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| (Tone::Title, neutralised(line)))
+        .collect();
     let mut summary = vec![neutralised(&view.server)];
     if view.read.is_some() {
         let up = i64::try_from(view.supervision.uptime_ms / 1000).unwrap_or(i64::MAX);

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
-use pod_rules::{phases, reasons, restart};
+use pod_rules::{phases, reasons};
+use pod_why::parts::{Part, Role, ended_as, parts};
 
 use super::text::{neutralised, span};
 
@@ -46,17 +47,6 @@ pub struct ContainerRow {
     pub well: bool,
 }
 
-/// What a container is for in its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It runs to its end before the others.
-    Init,
-    /// An init container that runs on beside the others.
-    Sidecar,
-    /// An ordinary container.
-    Main,
-}
-
 /// The rows of a pod at the time `now`.
 pub fn pod_row(pod: &Pod, now: Timestamp) -> PodRow {
     let meta = &pod.metadata;
@@ -85,30 +75,6 @@ pub fn pod_row(pod: &Pod, now: Timestamp) -> PodRow {
 
 fn ago(then: Timestamp, now: Timestamp) -> String {
     span(now.duration_since(then).as_secs())
-}
-
-/// A container of a pod's spec, what it is for, and its status.
-pub type Part<'a> = (&'a Container, Role, Option<&'a ContainerStatus>);
-
-/// The containers with their statuses, init containers first.
-pub fn parts(pod: &Pod) -> Vec<Part<'_>> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let status = pod.status.as_ref();
-    let inits = spec.init_containers.iter().flatten().map(|container| {
-        let sidecar = restart::is_sidecar(container);
-        let statuses = status.and_then(|status| status.init_container_statuses.as_deref());
-        (container, if sidecar { Role::Sidecar } else { Role::Init }, statuses)
-    });
-    let mains = spec.containers.iter().map(|container| {
-        (container, Role::Main, status.and_then(|status| status.container_statuses.as_deref()))
-    });
-    inits
-        .chain(mains)
-        .map(|(container, role, statuses)| {
-            let own = statuses.unwrap_or_default().iter().find(|status| status.name == container.name);
-            (container, role, own)
-        })
-        .collect()
 }
 
 /// The pod's status in one word, as `kubectl get pods` prints it: the most telling reason.
@@ -174,17 +140,6 @@ fn trouble(state: &ContainerState) -> Option<(u8, String)> {
     }
     let ended = state.terminated.as_ref()?;
     (ended.exit_code != 0).then(|| (2, ended_as(ended)))
-}
-
-/// Why a container has ended, in a word.
-pub fn ended_as(ended: &ContainerStateTerminated) -> String {
-    match ended.reason.as_deref() {
-        Some(reason) if !reason.is_empty() => neutralised(reason),
-        _ => match ended.signal {
-            Some(signal) if signal != 0 => format!("Signal:{signal}"),
-            _ => format!("ExitCode:{}", ended.exit_code),
-        },
-    }
 }
 
 fn container_row(

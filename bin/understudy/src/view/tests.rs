@@ -1,5 +1,6 @@
+use pod_why::model::{Actor, ActorEvent};
+
 use super::*;
-use crate::model::{Actor, ActorEvent};
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -69,7 +70,7 @@ fn view() -> View {
     let mut pleg = actor("Pleg", None);
     pleg.state = "restarting".to_owned();
     (pleg.incarnation, pleg.restarts, pleg.mailbox_depth, pleg.handling_p99_us) = (2, 1, 7, 4096);
-    pleg.last_crash = Some(crate::model::Crash {
+    pleg.last_crash = Some(pod_why::model::Crash {
         handling: "PodTouched".to_owned(),
         reason: "boom".to_owned(),
         place: Some("actor.rs:1:2".to_owned()),
@@ -161,13 +162,14 @@ fn a_small_terminal_shows_what_needs_a_look() {
 #[test]
 fn a_server_that_went_away_is_said_above_what_was_known() {
     let mut view = view();
-    view.banner = Some("Demo".to_owned());
+    view.banner = Some("Demo\nIn a browser".to_owned());
     view.notes = vec!["cannot connect to http://127.0.0.1:10255: Connection refused".to_owned()];
     view.read = Some("2026-01-01T11:59:00Z".parse().unwrap());
     let lines = screen(&view, 80, 24);
     assert_eq!(lines[0], "Demo");
-    assert_eq!(lines[2], "cannot connect to http://127.0.0.1:10255: Connection refused");
-    assert_eq!(lines[3], "What follows is 60s old.");
+    assert_eq!(lines[1], "In a browser");
+    assert_eq!(lines[3], "cannot connect to http://127.0.0.1:10255: Connection refused");
+    assert_eq!(lines[4], "What follows is 60s old.");
     assert!(lines.iter().any(|line| line.starts_with("default/web-demo")));
 }
 

@@ -58,6 +58,8 @@ impl Subject for Alone {
                 summary: AskPort::answering("StatsProvider", |_| Some(Err("none".to_owned()))),
                 usage: AskPort::answering("StatsProvider", |_| Some(Arc::default())),
                 configuration: AskPort::answering("ConfigManager", |_| None),
+                kubernetes: "1.36.2",
+                clock: Arc::new(SystemClock),
                 shared: SharedAnswers::default(),
             },
             secured: None,

@@ -124,6 +124,7 @@ fn on_the_fake() {
     let said = demo.ends(ENDS_WITHIN + Duration::from_secs(30));
     ended_well(&said);
     assert!(said.out.contains("Demo on the fake runtime"), "{}", said.out);
+    assert!(said.out.contains("In a browser: http://127.0.0.1:"), "{}", said.out);
     assert!(!Path::new(&directory).exists(), "{} is left", directory.display());
     assert_eq!(Machine::look(), before);
 }

@@ -84,6 +84,28 @@ async fn a_refusal_has_upstreams_words() {
 }
 
 #[tokio::test]
+async fn the_page_and_what_it_asks_for_are_for_those_that_may_see_the_node() {
+    let server = Server::start(Options::default()).await;
+    for path in ["/page", "/why", "/why?pod=0a1b"] {
+        assert_eq!(server.client(None).get(path).await, (401, "Unauthorized".to_owned()), "{path}");
+        let (status, body) = server.client(Some(&server.admin)).get(path).await;
+        assert_eq!(status, 403, "{path}: {body}");
+        assert!(body.contains("subresource(s)=[proxy]") || body.contains("subresource=proxy"), "{body}");
+    }
+    let allowed = reviews(&[("admin", "get", "proxy")]);
+    let server = Server::start(Options { reviews: Some(allowed), ..Options::default() }).await;
+    let client = server.client(Some(&server.admin));
+    let (status, body) = client.get("/page").await;
+    assert_eq!(status, 200);
+    assert!(body.contains("<title>Understudy</title>"), "{body}");
+    let (status, body) = client.get("/why").await;
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("\"default/web ") && body.contains(UID), "a pod has its sentence: {body}");
+    let (status, body) = client.get(&format!("/why?pod={UID}")).await;
+    assert_eq!((status, body.contains("\"containers\":[{\"name\":\"main\"")), (200, true), "{body}");
+}
+
+#[tokio::test]
 async fn running_something_needs_create_unless_that_is_off() {
     let get = || Some(reviews(&[("admin", "get", "proxy")]));
     let paths = [

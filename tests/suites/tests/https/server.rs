@@ -253,6 +253,8 @@ impl Server {
             configuration: AskPort::answering("ConfigManager", |_| {
                 Some(Arc::from(r#"{"kind":"KubeletConfiguration"}"#))
             }),
+            kubernetes: "1.36.2",
+            clock: clock.clone(),
             shared: SharedAnswers::default(),
         };
         let counted = CriMetrics::new().unwrap();

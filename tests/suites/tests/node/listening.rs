@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::Settings;
 use node_api::NodeApiConfig;
+use serde_json::Value;
 use supervision::Policy;
-use testkit::node::{FakeNode, World, settings};
+use testkit::node::{FakeNode, World, is_ready, settings};
 use testkit::sandbox;
 use tower::ServiceExt;
 
 use crate::life::world;
+use crate::pods::web;
 
 pub fn read_only_port() -> SocketAddr {
     "127.0.0.1:10255".parse().expect("an address")
@@ -36,6 +39,49 @@ pub async fn answer(world: &World, port: SocketAddr, request: Request<Body>) -> 
 async fn get(world: &World, port: SocketAddr, path: &str) -> Option<StatusCode> {
     let request = Request::get(path).body(Body::empty()).expect("a request");
     answer(world, port, request).await.map(|(status, _)| status)
+}
+
+/// A pod whose image is nowhere.
+const LATE: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: late}
+spec:
+  containers: [{name: main, image: \"registry.test:5000/none:1\", imagePullPolicy: IfNotPresent, command: [serve]}]
+";
+
+#[test]
+fn what_each_pod_waits_for_is_told_to_browsers() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(96);
+        world.manifest("web.yaml", &web("web"));
+        world.manifest("late.yaml", LATE);
+        let node = FakeNode::start(sandbox, &world, &listening());
+        let waits = |status: &PodStatus| {
+            let states = status.container_statuses.iter().flatten().filter_map(|one| one.state.as_ref());
+            let mut reasons = states.filter_map(|state| state.waiting.as_ref()?.reason.as_deref());
+            reasons.any(|reason| ["ErrImagePull", "ImagePullBackOff"].contains(&reason))
+        };
+        node.until("one pod to be Ready and the other to wait", |pods| {
+            pods.get("web").is_some_and(|pod| is_ready(pod)) && pods.get("late").is_some_and(|pod| waits(pod))
+        })
+        .await;
+        let request = Request::get("/why").body(Body::empty()).expect("a request");
+        let (status, text) = answer(&world, read_only_port(), request).await.expect("the port is open");
+        let told: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!((status, &told["node"]["ready"]), (StatusCode::OK, &Value::Bool(true)), "{text}");
+        let says = |name: &str| {
+            let pods = told["pods"].as_array().expect("a list");
+            let is_it = |pod: &&Value| pod["name"].as_str().is_some_and(|own| own.starts_with(name));
+            let pod = pods.iter().find(is_it).expect("it is told");
+            ["verdict", "sentence"].map(|field| pod[field].as_str().unwrap_or_default().to_owned())
+        };
+        let [verdict, sentence] = says("web");
+        assert!(verdict == "ready" && sentence.contains(" runs and is Ready"), "{sentence}");
+        let [verdict, sentence] = says("late");
+        assert!(verdict == "waits" && sentence.contains(" waits for its image"), "{sentence}");
+        assert_eq!(get(&world, read_only_port(), "/page").await, Some(StatusCode::OK));
+        node.stop().await;
+    });
 }
 
 #[test]

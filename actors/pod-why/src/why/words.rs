@@ -3,10 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::view::text::{fitted, neutralised};
-
-/// The most columns that a text of others takes in a sentence.
-const SAID_MAX: usize = 240;
+pub use crate::text::said;
 
 /// A time span for people, in its two largest units: `40 s`, `2 min 10 s`, `3 h 5 min`. A negative span is 0 s.
 pub fn lasting(seconds: i64) -> String {
@@ -34,11 +31,6 @@ pub fn seconds_since(then: &Time, now: Timestamp) -> i64 {
     now.duration_since(then.0).as_secs().max(0)
 }
 
-/// A text of others, harmless and short.
-pub fn said(text: &str) -> String {
-    fitted(neutralised(text).trim(), SAID_MAX)
-}
-
 /// The text in quotes and brackets behind a space; nothing if it is empty.
 pub fn quoted(text: &str) -> String {
     match said(text) {
@@ -63,6 +55,7 @@ pub fn plural(count: i64, word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::SAID_MAX;
 
     #[test]
     fn spans_are_words_for_people() {

@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::find::{Subject, WORKER_PREFIX};
 use super::words::said;
 use crate::model::{Actor, Event, Supervision};
-use crate::view::actors::crash;
-use crate::view::pods::{Part, parts};
+use crate::parts::{Part, parts};
 
 /// What a pod's worker shows of itself in `/supervision`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -62,10 +61,7 @@ pub struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Those of this pod.
     pub fn of(subject: &'a Subject<'a>, tree: &'a Supervision, events: &'a [Event], now: Timestamp) -> Self {
-        let of_pod = |event: &&Event| {
-            let pod = event.object.get("pod").and_then(|object| object.get("pod"));
-            pod.and_then(|pod| pod.get("uid")).and_then(Value::as_str) == Some(subject.uid.as_str())
-        };
+        let of_pod = |event: &&Event| event.pod_uid() == Some(subject.uid.as_str());
         let mut events: Vec<&Event> = events.iter().filter(of_pod).collect();
         events.sort_by_key(|event| event.last_seen);
         let mut facts = Self { subject, tree, events, worker: Worker::default(), now };
@@ -168,7 +164,7 @@ pub fn is_given_up(actor: &Actor) -> bool {
 
 /// The actor's last crash in one line; empty if there was none.
 pub fn trouble(actor: &Actor) -> String {
-    actor.last_crash.as_ref().map(|last| said(&crash(last))).unwrap_or_default()
+    actor.last_crash.as_ref().map(|last| said(&last.line())).unwrap_or_default()
 }
 
 /// Whether an event is about this container.

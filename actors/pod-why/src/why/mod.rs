@@ -12,19 +12,24 @@ mod words;
 mod tests;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 use pod_rules::conditions;
 use serde::Serialize;
+use serde_json::Value;
 
 use self::facts::{Facts, is_given_up, trouble};
 use self::words::{said, seconds_since};
 use crate::model::{Event, Supervision};
-use crate::view::pods::{Part, Role};
+use crate::parts::{Part, Role};
 
-pub use self::find::{Asked, FindError, Subject};
+pub use self::find::{Asked, FindError, Subject, subjects};
 pub use self::lines::lines;
 
 /// How many of the pod's events are told.
 const EVENTS_MAX: usize = 5;
+/// The fields of volumes' sources that name what a volume shows, the most telling first.
+const NAMES_OF_SOURCES: [&str; 7] =
+    ["claimName", "secretName", "name", "driver", "reference", "path", "server"];
 /// The conditions of which a pod wants each to be true; others tell of trouble when they are true.
 const WANTED: [&str; 5] =
     ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", conditions::READY];
@@ -67,6 +72,8 @@ pub struct Answer {
     pub problem: String,
     /// Its containers, init containers first.
     pub containers: Vec<ContainerNow>,
+    /// Its volumes, in the order of its spec.
+    pub volumes: Vec<VolumeNow>,
     /// Its conditions that are not as they should be.
     pub conditions: Vec<ConditionNow>,
     /// The subsystems that leave it alone.
@@ -113,6 +120,18 @@ pub struct ContainerNow {
     pub last_exit: Option<ExitNow>,
     /// The seconds to the next try to start it, if it could not be started.
     pub next_try_seconds: Option<i64>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeNow {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from, as the spec's field is called: `emptyDir`, `configMap` …; empty if it comes from nowhere.
+    pub kind: String,
+    /// The object, driver, image or path that it shows; empty for one that has none.
+    pub of: String,
 }
 
 /// The end of a container.
@@ -181,6 +200,16 @@ impl Verdict {
     }
 }
 
+/// The verdict on the pod, and the sentence.
+pub fn sentence(
+    subject: &Subject<'_>,
+    tree: &Supervision,
+    events: &[Event],
+    now: Timestamp,
+) -> (Verdict, String) {
+    decide::decide(&Facts::of(subject, tree, events, now))
+}
+
 /// What is known of the pod. `unread` names the answers that are missing.
 pub fn why(
     subject: &Subject<'_>,
@@ -203,6 +232,7 @@ pub fn why(
         step,
         problem: said(facts.worker.problem.as_deref().unwrap_or_default()),
         containers: facts.parts().iter().map(|part| container(part, &facts)).collect(),
+        volumes: volumes(subject.pod),
         conditions: troubles(&facts),
         left_alone_by: alone.map(|(actor, panic)| LeftAlone { subsystem: said(actor), panic }).collect(),
         given_up: given_up
@@ -244,10 +274,27 @@ fn container((spec, role, status): &Part<'_>, facts: &Facts<'_>) -> ContainerNow
         restarts: status.map_or(0, |status| status.restart_count),
         last_exit: last.map(|last| ExitNow {
             exit_code: last.exit_code,
-            reason: crate::view::pods::ended_as(last),
+            reason: crate::parts::ended_as(last),
             seconds: last.finished_at.as_ref().map(|at| seconds_since(at, facts.now)),
         }),
         next_try_seconds: facts.worker.next_tries.get(&spec.name).copied(),
+    }
+}
+
+fn volumes(pod: Option<&Pod>) -> Vec<VolumeNow> {
+    let spec = pod.and_then(|pod| pod.spec.as_ref());
+    spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default().iter().map(volume).collect()
+}
+
+fn volume(volume: &Volume) -> VolumeNow {
+    let fields = serde_json::to_value(volume).unwrap_or_default();
+    let source = fields.as_object().into_iter().flatten().find(|(field, _)| field.as_str() != "name");
+    let (kind, source) = source.map(|(kind, source)| (kind.as_str(), source)).unzip();
+    let named = |field: &&str| source.and_then(|source| source.get(*field)).and_then(Value::as_str);
+    VolumeNow {
+        name: said(&volume.name),
+        kind: said(kind.unwrap_or_default()),
+        of: said(NAMES_OF_SOURCES.iter().find_map(named).unwrap_or_default()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::words::{after_colon, lasting, plural, signed};
 use super::{Answer, ConditionNow, ContainerNow, EventNow};
-use crate::view::text::fitted;
+use crate::text::fitted;
 
 /// The sentence, and a line for each cause. Causes are cut to this width; the sentence never is.
 pub fn lines(answer: &Answer, width: Option<usize>) -> Vec<String> {

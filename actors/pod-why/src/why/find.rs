@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use crate::model::Supervision;
-use crate::view::text::neutralised;
+use crate::text::neutralised;
 
 /// The most characters of a name that are compared.
 const NAME_CHARS_MAX: usize = 253;
@@ -171,7 +171,7 @@ impl Asked {
 }
 
 /// The desired pods, and those that only a worker is left of.
-fn subjects<'a>(pods: &'a [Pod], tree: &Supervision) -> Vec<Subject<'a>> {
+pub fn subjects<'a>(pods: &'a [Pod], tree: &Supervision) -> Vec<Subject<'a>> {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let mut all: Vec<Subject<'a>> = pods
         .iter()

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::decide::{Decision, reason_and_message, waits};
 use super::facts::{Facts, Step, is_about};
 use super::words::{lasting, plural, quoted, said, seconds_since, signed};
-use crate::view::pods::{Part, Role, ended_as};
+use crate::parts::{Part, Role, ended_as};
 
 /// Reasons that say that an image cannot be had, besides those of a pull.
 const IMAGE_REASONS: &[&str] =

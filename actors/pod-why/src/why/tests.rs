@@ -1,5 +1,4 @@
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::model::Actor;
@@ -124,7 +123,7 @@ fn a_pull_that_fails_is_named_with_its_tries() {
             "  event 30 s ago, 3 times: Warning Failed: Failed to pull image \"registry/x:1\": no such host",
         ]
     );
-    assert!(lines(&answer, Some(20))[1..].iter().all(|line| crate::view::text::width(line) <= 20));
+    assert!(lines(&answer, Some(20))[1..].iter().all(|line| crate::text::width(line) <= 20));
     assert_eq!(lines(&answer, Some(20))[0], sentence, "the sentence is whole");
 }
 
@@ -376,6 +375,29 @@ fn events_are_the_pods_own_and_the_newest_five() {
     assert_eq!(reasons, ["R6", "R5", "R4", "R3", "R2"]);
 }
 
+#[test]
+fn volumes_say_what_they_show() {
+    let mut pod = running();
+    pod["spec"]["volumes"] = json!([
+        { "name": "scratch", "emptyDir": { "medium": "Memory" } },
+        { "name": "data", "persistentVolumeClaim": { "claimName": "disk-0" } },
+        { "name": "tls", "secret": { "secretName": "web\u{1b}[2J" } },
+        { "name": "driver", "csi": { "driver": "csi.example.com" } },
+    ]);
+    let answer = answer(pod, Vec::new(), &[]);
+    let volumes: Vec<_> =
+        answer.volumes.iter().map(|one| (one.name.as_str(), one.kind.as_str(), one.of.as_str())).collect();
+    assert_eq!(
+        volumes,
+        [
+            ("scratch", "emptyDir", ""),
+            ("data", "persistentVolumeClaim", "disk-0"),
+            ("tls", "secret", "web␛[2J"),
+            ("driver", "csi", "csi.example.com"),
+        ]
+    );
+}
+
 /// The names of all fields of a document.
 fn fields(value: &Value, into: &mut std::collections::BTreeSet<String>) {
     match value {
@@ -395,10 +417,11 @@ fn every_field_of_the_documents_is_described() {
     let step = worker(json!({ "step": "MountVolumes", "stepSeconds": 9, "problem": "none" }));
     let mut status = app(false, 1, json!({ "waiting": { "reason": "X" } }));
     status["lastState"] = json!({ "terminated": { "exitCode": 1 } });
-    let pod = pod(json!({ "conditions": [condition("Ready", "False")], "containerStatuses": [status] }));
+    let mut pod = pod(json!({ "conditions": [condition("Ready", "False")], "containerStatuses": [status] }));
+    pod["spec"]["volumes"] = json!([{ "name": "scratch", "emptyDir": {} }]);
     let answer = answer(pod.clone(), vec![pleg, step], &[event("R", "m", 1, "app")]);
     let pods: Vec<Pod> = vec![serde_json::from_value(pod).unwrap()];
-    let rows = crate::list::rows(&pods, None, now());
+    let rows = crate::rows::rows(&pods, None, now());
     let documents = json!([serde_json::to_value(&answer).unwrap(), { "pods": rows }]);
     let mut named = std::collections::BTreeSet::new();
     fields(&documents, &mut named);

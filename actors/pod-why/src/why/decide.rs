@@ -9,7 +9,7 @@ use pod_rules::{conditions, phases};
 use super::facts::{Facts, Step, is_given_up, trouble};
 use super::words::{after_colon, lasting, quoted, said, seconds_since, signed};
 use super::{Verdict, containers};
-use crate::view::pods::{Part, ended_as};
+use crate::parts::{Part, ended_as};
 
 /// A step that lasts longer than this is what a pod waits for.
 const LASTING_SECONDS: u64 = 5;
