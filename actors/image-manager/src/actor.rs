@@ -65,6 +65,24 @@ pub struct ImageSettings {
     pub providers: CredentialProviders,
 }
 
+impl ImageSettings {
+    /// These settings with those that a changed configuration has.
+    #[must_use]
+    pub fn configured(&self, now: &ImagesConfigured) -> Self {
+        Self {
+            throttle: ThrottlePolicy { pulls_per_second: now.pulls_per_second, burst: now.burst },
+            limits: PullLimits { parallel: now.parallel, ..self.limits },
+            collection: CollectionPolicy {
+                high_percent: now.high_percent,
+                low_percent: now.low_percent,
+                min_age: now.min_age,
+                max_age: now.max_age,
+            },
+            ..self.clone()
+        }
+    }
+}
+
 /// The effects and neighbours of ImageManager.
 #[derive(Clone)]
 pub struct ImageManagerDeps {
@@ -518,20 +536,8 @@ impl actix::Handler<ImagesConfigured> for ImageManager {
     type Result = ();
 
     fn handle(&mut self, configured: ImagesConfigured, ctx: &mut Ctx<Self>) {
-        let ImagesConfigured { pulls_per_second, burst, parallel, .. } = configured;
         let before = &self.deps.settings;
-        let settings = ImageSettings {
-            throttle: ThrottlePolicy { pulls_per_second, burst },
-            limits: PullLimits { parallel, ..before.limits },
-            verification: before.verification.clone(),
-            providers: before.providers.clone(),
-            collection: CollectionPolicy {
-                high_percent: configured.high_percent,
-                low_percent: configured.low_percent,
-                min_age: configured.min_age,
-                max_age: configured.max_age,
-            },
-        };
+        let settings = before.configured(&configured);
         if settings == *before {
             return;
         }

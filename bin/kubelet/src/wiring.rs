@@ -35,6 +35,7 @@ use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher, Plugins};
 use bridge_metrics::Registry;
 use supervision::{Tree, TreeCollector};
 
+use ::config_manager::Configuration;
 use ::node_api::ApiMetrics;
 use actors::{Actors, Seats};
 pub use last_words::{LastWords, NOT_READY_WITHIN};
@@ -56,6 +57,15 @@ struct Wiring<'a> {
     operations: Arc<Operations>,
     plugins: Arc<dyn Plugins>,
     actors: Actors,
+}
+
+impl Wiring<'_> {
+    /// The configuration in force, once it is another than that of the start: an incarnation begins with it, and ConfigManager
+    /// tells it of later ones.
+    fn changed(&self) -> impl Fn() -> Option<Arc<Configuration>> + Send + use<> {
+        let source = self.bridge.configuration.source.clone();
+        move || Some(source.in_force()).filter(|configuration| configuration.generation > 1)
+    }
 }
 
 /// Seats every actor, gives each the addresses that it needs, and starts them. No actor runs before all are seated, so

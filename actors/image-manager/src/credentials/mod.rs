@@ -359,7 +359,11 @@ mod tests {
         let [of_node, later] = ["today", "later"].map(|now| Credential::for_tests("node", now, None));
         let shared = |provided: &[Credential]| share_with_provided("team", "", &[], provided);
         assert_eq!(shared(&[]), share("team", "", &[]));
-        assert_eq!(shared(std::slice::from_ref(&of_node)), shared(&[later]), "it is for all pods of the node");
+        assert_eq!(
+            shared(std::slice::from_ref(&of_node)),
+            shared(&[later]),
+            "it is for all pods of the node"
+        );
         assert_ne!(shared(std::slice::from_ref(&of_node)), shared(&[]), "one has none");
         assert_ne!(shared(std::slice::from_ref(&one)), shared(&[]));
         assert_ne!(shared(std::slice::from_ref(&one)), shared(std::slice::from_ref(&other)));

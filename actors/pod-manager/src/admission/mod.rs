@@ -62,7 +62,7 @@ impl NodeView {
     }
 
     /// The node has these resources from now on.
-    pub(crate) fn set_resources(&mut self, amounts: &Arc<NodeResources>) {
+    pub fn set_resources(&mut self, amounts: &Arc<NodeResources>) {
         let pods = amounts.capacity.get(resources::PODS).map(|pods| pods.units_rounded_up());
         self.pods_max = pods.and_then(|pods| usize::try_from(pods).ok()).unwrap_or(self.pods_max);
         self.resources = amounts.clone();

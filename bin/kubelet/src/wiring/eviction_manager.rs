@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eviction_manager::{Backends, EvictionManager, EvictionManagerDeps, EvictionMetrics};
+use eviction_manager::{Backends, EvictionConfig, EvictionManager, EvictionManagerDeps, EvictionMetrics};
 use messages::facts::PressureObserved;
 use supervision::{Address, Seated, Supervised};
 
@@ -32,7 +32,12 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> promet
         annotated: actors.events.address(),
         metrics,
     };
-    seat.start(&wiring.places.actors, move || EvictionManager::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let now = changed().map(|now| EvictionConfig::of(&now.eviction.0, deps.config.local_storage));
+        let config = now.and_then(Result::ok).map_or_else(|| deps.config.clone(), Arc::new);
+        EvictionManager::new(EvictionManagerDeps { config, ..deps.clone() })
+    });
     Ok(())
 }
 

@@ -30,6 +30,11 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ImageManager>) -> prometheu
         answers: KeptAnswers::default(),
         metrics,
     };
-    seat.start(&wiring.places.actors, move || ImageManager::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let settings =
+            changed().map_or_else(|| deps.settings.clone(), |now| deps.settings.configured(&now.images));
+        ImageManager::new(ImageManagerDeps { settings, ..deps.clone() })
+    });
     Ok(())
 }

@@ -14,5 +14,9 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
         pleg: actors.pleg.address(),
         configuration: actors.configuration.address(),
     };
-    seat.start(&wiring.places.actors, move || LogManager::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let rotation = changed().map_or(deps.rotation, |now| now.rotation.0);
+        LogManager::new(LogManagerDeps { rotation, ..deps.clone() })
+    });
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
-use messages::node_status::{Degradation, SubsystemReported};
-use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusDeps, NodeStatusMetrics};
+use messages::node_status::{Degradation, NodeStatusConfigured, SubsystemReported};
+use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics};
 use pod_rules::reasons::{PODS_LEFT_ALONE, SUBSYSTEM_DORMANT};
 use pod_worker::PodWorker;
 use supervision::{Address, EventKind, Seated, Subsystem, Supervised, SupervisionEvent, Tree};
@@ -52,7 +52,16 @@ pub(super) fn wire(
         metrics,
     };
     let place = &wiring.places.heartbeat;
-    status.start(place, move || NodeStatus::new(status_deps.clone()));
+    let changed = wiring.changed();
+    status.start(place, move || {
+        let mut deps = status_deps.clone();
+        if let Some(now) = changed() {
+            let NodeStatusConfigured { update, report } = now.node_status;
+            let resources = now.resources.0.clone();
+            deps.config = Arc::new(NodeStatusConfig { update, report, resources, ..(*deps.config).clone() });
+        }
+        NodeStatus::new(deps)
+    });
     lease.start(place, move || Lease::new(lease_deps.clone()));
     Ok(())
 }

@@ -41,7 +41,14 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
         events: actors.events.address(),
         metrics,
     };
-    seat.start(&wiring.places.actors, move || PodManager::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let mut deps = deps.clone();
+        if let Some(now) = changed() {
+            deps.config.node.set_resources(&now.resources.0);
+        }
+        PodManager::new(deps)
+    });
     Ok(rejections)
 }
 
