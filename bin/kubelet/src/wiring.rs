@@ -62,7 +62,7 @@ struct Wiring<'a> {
 impl Wiring<'_> {
     /// The configuration in force, once it is another than that of the start: an incarnation begins with it, and ConfigManager
     /// tells it of later ones.
-    fn changed(&self) -> impl Fn() -> Option<Arc<Configuration>> + Send + use<> {
+    fn changed(&self) -> impl Fn() -> Option<Arc<Configuration>> + Send + Sync + use<> {
         let source = self.bridge.configuration.source.clone();
         move || Some(source.in_force()).filter(|configuration| configuration.generation > 1)
     }
