@@ -16,10 +16,13 @@ pub const HOST_PATH: &str = "kubernetes.io/host-path";
 pub const ISCSI: &str = "kubernetes.io/iscsi";
 /// Local persistent volumes.
 pub const LOCAL: &str = "kubernetes.io/local-volume";
+/// Shares of NFS servers.
+pub const NFS: &str = "kubernetes.io/nfs";
 /// Projected volumes.
 pub const PROJECTED: &str = "kubernetes.io/projected";
 /// Secret volumes.
 pub const SECRET: &str = "kubernetes.io/secret";
 
 /// All plugins that this kubelet has, in alphabetical order.
-pub const ALL: &[&str] = &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, PROJECTED, SECRET];
+pub const ALL: &[&str] =
+    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, NFS, PROJECTED, SECRET];

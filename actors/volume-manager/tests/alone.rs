@@ -37,6 +37,8 @@ mod claims;
 mod drivers;
 #[path = "alone/figures.rs"]
 mod figures;
+#[path = "alone/shares.rs"]
+mod shares;
 
 const SECOND: Duration = Duration::from_secs(1);
 

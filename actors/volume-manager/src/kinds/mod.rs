@@ -6,6 +6,7 @@ mod csi;
 mod empty_dir;
 mod host_path;
 mod local;
+mod nfs;
 mod objects;
 mod refused;
 
@@ -57,6 +58,7 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &local::Local,
+    &nfs::Nfs,
     &csi::Csi,
     &refused::GIT_REPO,
 ];

@@ -44,6 +44,7 @@ mod member;
 mod metrics;
 mod mishaps;
 mod names;
+mod nfs;
 mod numbers;
 mod objects;
 mod observed;
