@@ -4,6 +4,7 @@
 mod block;
 mod csi;
 mod empty_dir;
+mod flex;
 mod host_path;
 mod local;
 mod nfs;
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &local::Local,
     &nfs::Nfs,
     &csi::Csi,
+    &flex::Flex,
     &refused::GIT_REPO,
 ];
 
@@ -148,6 +150,11 @@ pub(crate) trait VolumeKind: Sync {
     /// Whether the files of its volumes are not the pod's alone, and keep the SELinux labels that they have.
     fn keeps_labels(&self) -> bool {
         false
+    }
+
+    /// The same of one volume, where it depends on what serves it.
+    fn keeps_labels_of(&self, _backends: &Backends, _source: &Source) -> bool {
+        self.keeps_labels()
     }
 
     /// Whether its volumes may be of file systems that take no SELinux labels: the mount says so.

@@ -26,6 +26,7 @@ mod csi_shared;
 mod desired;
 mod disk_expand;
 mod evictions;
+mod flex;
 mod garbage;
 mod gates;
 mod hangs;
