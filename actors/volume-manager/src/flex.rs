@@ -2,8 +2,9 @@
 //! incarnation knows it; a program that is replaced is asked anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use bridge_io::watch;
 use bridge_node::host::{FlexAnswer, FlexCall, FlexDrivers, FlexVersion};
 use serde_json::{Map, Value};
 
@@ -64,7 +65,7 @@ impl Undone {
 }
 
 /// What is known of a driver.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     version: FlexVersion,
     able: Able,
@@ -76,14 +77,14 @@ struct Known {
 #[derive(Clone, Debug)]
 pub struct Flex {
     drivers: Arc<dyn FlexDrivers>,
-    known: Arc<Mutex<BTreeMap<String, Known>>>,
+    known: Arc<watch::Sender<BTreeMap<String, Known>>>,
     tenant: Arc<str>,
 }
 
 impl Flex {
     /// Of these drivers nothing is known.
     pub fn new(drivers: Arc<dyn FlexDrivers>) -> Self {
-        Self { drivers, known: Arc::default(), tenant: Arc::default() }
+        Self { drivers, known: Arc::new(watch::Sender::new(BTreeMap::new())), tenant: Arc::default() }
     }
 
     /// The same for the work of one namespace, which has half of the places for programs at most.
@@ -91,13 +92,9 @@ impl Flex {
         Self { tenant: Arc::from(namespace), ..self.clone() }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the driver could do when it was asked last.
     pub(crate) fn last_able(&self, driver: &str) -> Option<Able> {
-        self.known().get(driver).map(|known| known.able)
+        self.known.borrow().get(driver).map(|known| known.able)
     }
 
     /// What the driver can do: a program that is new is asked (`init`).
@@ -107,15 +104,19 @@ impl Flex {
     pub(crate) async fn able(&self, driver: &str) -> Result<Able, String> {
         let found = self.drivers.find(driver).await;
         let Some(version) = found.map_err(|error| named(driver, &error))? else {
-            self.known().remove(driver);
+            self.known.send_if_modified(|known| known.remove(driver).is_some());
             return Err(named(driver, &format!("it is not in {}", self.drivers.dir().display())));
         };
-        if let Some(known) = self.known().get(driver).filter(|known| known.version == version) {
+        let known = self.known.borrow().get(driver).filter(|known| known.version == version).cloned();
+        if let Some(known) = known {
             return Ok(known.able);
         }
         let said = self.run(driver, "init", vec!["init".to_owned()]).await;
         let able = said.map_err(Undone::text)?.able;
-        self.known().insert(driver.to_owned(), Known { version, able, lacks: BTreeSet::new() });
+        let known = Known { version, able, lacks: BTreeSet::new() };
+        self.known.send_modify(|all| {
+            all.insert(driver.to_owned(), known);
+        });
         Ok(able)
     }
 
@@ -130,15 +131,19 @@ impl Flex {
         command: &str,
         arguments: Vec<String>,
     ) -> Result<Status, Undone> {
-        if self.known().get(driver).is_some_and(|known| known.lacks.contains(command)) {
+        let is_lacking = |known: &Known| known.lacks.contains(command);
+        let lacks = self.known.borrow().get(driver).is_some_and(is_lacking);
+        if lacks {
             return Err(Undone::NotSupported);
         }
         let args = std::iter::once(command.to_owned()).chain(arguments).collect();
         let said = self.run(driver, place, args).await;
-        if said == Err(Undone::NotSupported)
-            && let Some(known) = self.known().get_mut(driver)
-        {
-            known.lacks.insert(command.to_owned());
+        if said == Err(Undone::NotSupported) {
+            self.known.send_modify(|all| {
+                if let Some(known) = all.get_mut(driver) {
+                    known.lacks.insert(command.to_owned());
+                }
+            });
         }
         said
     }
