@@ -43,8 +43,8 @@ impl ExecFlexDrivers {
 
     /// The same, with so many places and this deadline.
     pub(super) fn bounded(dir: impl Into<PathBuf>, io: Handle, places: usize, within: Duration) -> Self {
-        let lane = Lane::new("FlexVolume drivers", io);
-        Self { dir: Arc::from(dir.into()), lane, places: SharedPlaces::new(places), within }
+        let (dir, lane): (PathBuf, Lane) = (dir.into(), Lane::new("FlexVolume drivers", io));
+        Self { dir: Arc::from(dir), lane, places: SharedPlaces::new(places), within }
     }
 
     async fn answer(self, call: FlexCall) -> Result<FlexAnswer, FlexError> {
