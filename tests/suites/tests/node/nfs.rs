@@ -93,7 +93,8 @@ spec:
         node.until("web to be Ready", |pods| pods.get("web").is_some_and(|status| is_ready(status))).await;
         let mounts = world.disk.mounts();
         let share = mounts.iter().find(|mount| mount.fs_type == "nfs").expect("it is mounted");
-        assert_eq!((share.source.as_str(), &share.options), ("[fd00::1]:/data", &vec!["ro".to_owned()]));
+        assert_eq!(share.source, "[fd00::1]:/data");
+        assert_eq!(share.options, ["ro"]);
         let containers = world.runtime.containers();
         assert!(containers[0].mounts.iter().any(|mount| mount.container_path == "/share" && mount.readonly));
         world.remove_manifest("web.yaml");

@@ -36,7 +36,7 @@ async fn take_away(backends: &Backends, driver: &str, command: &str, dir: &Path)
         Err(Undone::NotSupported) => backends.mounts.unmount(dir).await?,
         Err(Undone::Failed(why)) => return Err(SetUpError::Refused(why)),
     }
-    if all_mounts(backends).await?.iter().any(|mount| mount.path == dir) {
+    if backends.mounts.is_mount_point(dir).await? {
         let why = format!("it says that {command} is done, and {place} is still mounted");
         return Err(SetUpError::Refused(named(driver, &why)));
     }
