@@ -472,6 +472,11 @@ pub(crate) fn of_device(device: &str) -> Option<&'static dyn VolumeKind> {
     ALL.iter().find(|kind| is_of(kind.plugin())).copied()
 }
 
+/// The name by which Nodes report a device: that of a FlexVolume driver's volume begins with the driver's name.
+pub(crate) fn reported(device: &str) -> &str {
+    flex::reported(device).unwrap_or(device)
+}
+
 /// The kind of a plugin, if this kubelet has it.
 pub(crate) fn of_plugin(plugin: &str) -> Option<&'static dyn VolumeKind> {
     ALL.iter().find(|kind| kind.has_plugin(plugin)).copied()

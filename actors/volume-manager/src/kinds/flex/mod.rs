@@ -131,6 +131,11 @@ impl VolumeKind for Flex {
     }
 }
 
+/// The name by which Nodes report a device of this kind.
+pub(super) fn reported(device: &str) -> Option<&str> {
+    device.strip_prefix(FLEX_VOLUME)?.strip_prefix('/')
+}
+
 /// Has the driver make the file system of a volume as large as the volume.
 async fn expand(
     backends: &Backends,
@@ -209,7 +214,10 @@ mod tests {
     fn volumes_and_devices_of_drivers_are_known_by_their_names() {
         let kind = of_plugin("vendor/tool").expect("a kind");
         assert_eq!(kind.plugin(), FLEX_VOLUME);
-        let kind = of_device("kubernetes.io/flexvolume/vendor/tool/v").expect("a kind");
+        let device = "kubernetes.io/flexvolume/vendor/tool/v";
+        assert_eq!(crate::kinds::reported(device), "vendor/tool/v");
+        assert_eq!(crate::kinds::reported("kubernetes.io/csi/d^h"), "kubernetes.io/csi/d^h");
+        let kind = of_device(device).expect("a kind");
         assert_eq!(kind.plugin(), FLEX_VOLUME);
         assert!(of_plugin("kubernetes.io/other").is_none());
     }
