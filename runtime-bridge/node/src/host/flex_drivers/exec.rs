@@ -53,7 +53,7 @@ impl ExecFlexDrivers {
         let place = tokio::time::timeout(FLEX_PLACE_WITHIN, self.places.place(&call.tenant)).await;
         let Ok(Some(place)) = place else { return Err(FlexError::NoPlace) };
         let mut command = Command::new(&program);
-        command.args(&call.args);
+        command.args(call.args.iter());
         let name = program.to_string_lossy();
         let input = Input { command, program: &name, bytes: None };
         // One byte more tells that there is more.
