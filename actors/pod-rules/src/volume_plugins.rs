@@ -10,16 +10,31 @@ pub const DOWNWARD_API: &str = "kubernetes.io/downward-api";
 pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
 /// Disks of Fibre Channel.
 pub const FC: &str = "kubernetes.io/fc";
+/// The directory of FlexVolume drivers' mounts; volumes are of the plugin of their driver.
+pub const FLEX_VOLUME: &str = "kubernetes.io/flexvolume";
 /// HostPath volumes.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// Disks of iSCSI targets.
 pub const ISCSI: &str = "kubernetes.io/iscsi";
 /// Local persistent volumes.
 pub const LOCAL: &str = "kubernetes.io/local-volume";
+/// Shares of NFS servers.
+pub const NFS: &str = "kubernetes.io/nfs";
 /// Projected volumes.
 pub const PROJECTED: &str = "kubernetes.io/projected";
 /// Secret volumes.
 pub const SECRET: &str = "kubernetes.io/secret";
 
 /// All plugins that this kubelet has, in alphabetical order.
-pub const ALL: &[&str] = &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, PROJECTED, SECRET];
+pub const ALL: &[&str] =
+    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, NFS, PROJECTED, SECRET];
+
+/// Whether a FlexVolume driver may have this name, which is that of its volumes' plugin, too: a name, or a vendor and a name. The
+/// vendor `kubernetes.io` is that of upstream's own plugins.
+pub fn is_flex_driver(plugin: &str) -> bool {
+    let is_name = |part: &str| {
+        !part.is_empty() && !part.starts_with('.') && !part.contains(|c: char| c == '~' || c.is_control())
+    };
+    let parts = plugin.split('/').count();
+    parts <= 2 && plugin.split('/').all(is_name) && !plugin.starts_with("kubernetes.io/")
+}

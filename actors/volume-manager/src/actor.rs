@@ -35,6 +35,7 @@ use crate::backoff::MountBackoff;
 use crate::devices::Device;
 use crate::execute::{self, MountOutcome};
 use crate::found;
+use crate::kinds;
 use crate::measurements::Measurements;
 use crate::metrics::{Timed, VolumeMetrics};
 use crate::operations::{Asked, Kind, Operations};
@@ -398,7 +399,7 @@ impl VolumeManager {
             // What could be undone waits for nothing that could not.
             for device in &outcome.devices {
                 self.deps.backends.devices.leave_one(device, &uid);
-                self.deps.backends.attachments.undone_part(&uid, device);
+                self.deps.backends.attachments.undone_part(&uid, kinds::reported(device));
                 self.release(device.clone(), ctx);
             }
         }

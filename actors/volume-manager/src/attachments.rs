@@ -259,6 +259,15 @@ impl Attachments {
         there.clone()
     }
 
+    /// The path of the device that the Node reports for the volume; empty if it reports none.
+    pub(crate) fn device_path(&self, name: &str) -> String {
+        let node = self.node.borrow();
+        let status = node.as_ref().and_then(|node| node.status.as_ref());
+        let mut attached = status.into_iter().flat_map(|status| status.volumes_attached.iter().flatten());
+        let found = attached.find(|volume| volume.name == name);
+        found.map(|volume| volume.device_path.clone()).unwrap_or_default()
+    }
+
     /// Waits until the Node reports the volume in use and attached.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use supervision::Address;
 
 use crate::attachments::Attachments;
 use crate::devices::Devices;
+use crate::flex::Flex;
 use crate::objects::Objects;
 use crate::plan;
 use crate::selinux::Selinux;
@@ -42,6 +43,8 @@ pub struct Backends {
     pub compute: Arc<dyn Compute>,
     /// The CSI drivers.
     pub csi: Csi,
+    /// The FlexVolume drivers; what is known of them outlives the incarnation.
+    pub flex: Flex,
     /// The devices that pods share; it outlives the incarnation.
     pub devices: Devices,
     /// The volumes that the cluster attaches; it outlives the incarnation.
@@ -82,8 +85,9 @@ impl Backends {
     /// The same for work of one namespace's pods, which leaves the other namespaces their places for work at volumes; `None`: the
     /// namespace is not known.
     pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> Self {
-        let mounts = self.mounts.for_namespace(namespace.unwrap_or(OF_NO_NAMESPACE));
-        Self { mounts, ..self.clone() }
+        let namespace = namespace.unwrap_or(OF_NO_NAMESPACE);
+        let (mounts, flex) = (self.mounts.for_namespace(namespace), self.flex.of_tenant(namespace));
+        Self { mounts, flex, ..self.clone() }
     }
 
     pub(crate) fn node(&self) -> NodeFacts<'_> {

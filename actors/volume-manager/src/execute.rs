@@ -342,7 +342,7 @@ impl<'a> OfPod<'a> {
     /// Whether the volume's files keep the SELinux labels that they have, and a runtime is not to change them.
     async fn keeps_labels(&self, prepared: &Prepared<'_>) -> bool {
         let Prepared { source, kind, plan, .. } = prepared;
-        if kind.keeps_labels() || source.is_read_only() {
+        if kind.keeps_labels_of(self.backends, source) || source.is_read_only() {
             return true;
         }
         if self.backends.selinux.is_none() || !kind.may_lack_labels() || source.is_block() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bridge_node::host::{OtherVolume, Reported};
 use messages::facts::OtherVolumesObserved;
 use messages::volume_manager::VolumeError;
-use pod_rules::volume_plugins::{ALL, CSI};
+use pod_rules::volume_plugins::{ALL, CSI, is_flex_driver};
 
 /// The message about these volumes for the watchers.
 pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
@@ -15,7 +15,7 @@ pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
         Reported::As(name) => Some(name.clone()),
         Reported::Never | Reported::Unknown => None,
     });
-    // Of the plugins of this kubelet CSI alone has volumes that are attached to nodes.
+    // Of the plugins of this kubelet only CSI and FlexVolume drivers have volumes that are attached to nodes.
     let is_attached = |plugin: &str| plugin == CSI || !ALL.contains(&plugin);
     let unknown =
         found.iter().filter(|volume| volume.reported == Reported::Unknown && is_attached(&volume.plugin));
@@ -28,8 +28,8 @@ pub fn observed(found: &[OtherVolume]) -> OtherVolumesObserved {
 
 /// The refusal to undo a pod's volumes, if one of them belongs to another kubelet's plugin.
 pub fn refusal(found: &[OtherVolume]) -> Option<VolumeError> {
-    let OtherVolume { name, plugin, .. } =
-        found.iter().find(|volume| !ALL.contains(&volume.plugin.as_str()))?;
+    let is_other = |plugin: &str| !ALL.contains(&plugin) && !is_flex_driver(plugin);
+    let OtherVolume { name, plugin, .. } = found.iter().find(|volume| is_other(&volume.plugin))?;
     let message = format!(
         "volume {name:?} was set up through {plugin} by another kubelet, and stays until a kubelet with that plugin takes it down"
     );
@@ -64,7 +64,11 @@ mod tests {
             *told.plugins,
             BTreeSet::from(["kubernetes.io/other".to_owned(), "vendor.example/disk".to_owned()])
         );
-        assert_eq!(refusal(&found).map(|error| error.volume).as_deref(), Some("c"));
+        assert_eq!(
+            refusal(&found).map(|error| error.volume).as_deref(),
+            Some("d"),
+            "`c` is a FlexVolume driver's"
+        );
         assert_eq!(refusal(&[]), None);
     }
 }

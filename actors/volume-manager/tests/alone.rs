@@ -10,6 +10,7 @@ use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
 use bridge_csi::{CsiMetrics, Drivers, Rpc};
 use bridge_io::Io;
 use bridge_kube::fake::FakeApi;
+use bridge_node::host::FakeFlexDrivers;
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PodSecurityContext, Volume, VolumeMount,
 };
@@ -25,7 +26,7 @@ use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, Vol
 use stage::{Neighbour, Stage, alone, ask, desired, desired_of, desired_so_far, driver_on, pod};
 use supervision::{AskError, Supervised};
 use volume_manager::{
-    Backends, Csi, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
+    Backends, Csi, Flex, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
     VolumeSettings,
 };
 
@@ -37,6 +38,8 @@ mod claims;
 mod drivers;
 #[path = "alone/figures.rs"]
 mod figures;
+#[path = "alone/shares.rs"]
+mod shares;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -51,6 +54,7 @@ struct Neighbours {
     pool: Neighbour<PodObjectsChanged>,
     evict: Neighbour<EvictPod>,
     plugins: FakePlugins,
+    flex: FakeFlexDrivers,
     /// The API server, on a member of a cluster.
     api: Option<FakeApi>,
     events: Neighbour<RecordEvent>,
@@ -69,6 +73,7 @@ impl Neighbours {
             pool: Neighbour::new("PodWorkerPool"),
             evict: Neighbour::new("PodWorkerPool"),
             plugins: FakePlugins::default(),
+            flex: FakeFlexDrivers::default(),
             api: None,
             events: Neighbour::new("EventRecorder"),
         }
@@ -100,6 +105,7 @@ impl Neighbours {
                     node: Default::default(),
                 },
                 csi: self.csi(),
+                flex: Flex::new(Arc::new(self.flex.clone())),
                 devices: Default::default(),
                 attachments: Default::default(),
                 selinux: None,

@@ -17,8 +17,8 @@ use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups};
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{
-    FakeContainerLogs, FakeCredentialPlugins, FakeDisk, FakeDockerConfigs, FakeHostAddresses, FakeMachine,
-    FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
+    FakeContainerLogs, FakeCredentialPlugins, FakeDisk, FakeDockerConfigs, FakeFlexDrivers,
+    FakeHostAddresses, FakeMachine, FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
@@ -74,6 +74,8 @@ pub struct World {
     pub addresses: FakeHostAddresses,
     /// The plugins that register, and the CSI drivers behind them.
     pub plugins: FakePlugins,
+    /// The programs that mount volumes.
+    pub flex_drivers: FakeFlexDrivers,
     /// The programs that give credentials for images.
     pub credential_plugins: FakeCredentialPlugins,
     /// A manifest URL, if the node has one.
@@ -112,6 +114,7 @@ impl World {
             stats: FakeStats::default(),
             addresses: FakeHostAddresses::default(),
             plugins: FakePlugins::default(),
+            flex_drivers: FakeFlexDrivers::default(),
             credential_plugins: FakeCredentialPlugins::default(),
             url: None,
             resolv_conf: None,
@@ -165,6 +168,7 @@ impl World {
             logs: Arc::new(FakeContainerLogs::new(self.disk.clone())),
             dirs: Arc::new(FakePodDirs::new(layout, self.disk.clone())),
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
+            flex_drivers: Arc::new(self.flex_drivers.clone()),
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             stats: Arc::new(self.stats.clone()),

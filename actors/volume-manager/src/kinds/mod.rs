@@ -4,8 +4,10 @@
 mod block;
 mod csi;
 mod empty_dir;
+mod flex;
 mod host_path;
 mod local;
+mod nfs;
 mod objects;
 mod refused;
 
@@ -57,7 +59,9 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &local::Local,
+    &nfs::Nfs,
     &csi::Csi,
+    &flex::Flex,
     &refused::GIT_REPO,
 ];
 
@@ -146,6 +150,11 @@ pub(crate) trait VolumeKind: Sync {
     /// Whether the files of its volumes are not the pod's alone, and keep the SELinux labels that they have.
     fn keeps_labels(&self) -> bool {
         false
+    }
+
+    /// The same of one volume, where it depends on what serves it.
+    fn keeps_labels_of(&self, _backends: &Backends, _source: &Source) -> bool {
+        self.keeps_labels()
     }
 
     /// Whether its volumes may be of file systems that take no SELinux labels: the mount says so.
@@ -461,6 +470,11 @@ pub(crate) fn has_form(kind: &dyn VolumeKind, source: &Source) -> Result<(), Str
 pub(crate) fn of_device(device: &str) -> Option<&'static dyn VolumeKind> {
     let is_of = |plugin: &str| device.strip_prefix(plugin).is_some_and(|rest| rest.starts_with('/'));
     ALL.iter().find(|kind| is_of(kind.plugin())).copied()
+}
+
+/// The name by which Nodes report a device: that of a FlexVolume driver's volume begins with the driver's name.
+pub(crate) fn reported(device: &str) -> &str {
+    flex::reported(device).unwrap_or(device)
 }
 
 /// The kind of a plugin, if this kubelet has it.

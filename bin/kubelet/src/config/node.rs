@@ -36,7 +36,7 @@ section! {
         "enableControllerAttachDetach" enable_controller_attach_detach: bool = Pointer(true), DefaultAlone;
         /// Directory of FlexVolume plugins.
         "volumePluginDir" volume_plugin_dir: String =
-            Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), NotYet;
+            Value("/usr/libexec/kubernetes/kubelet-plugins/volume/exec/".to_owned()), Used;
         /// Time between two measurements of the volumes' disk usage; negative disables them.
         "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), Used;
         /// Where OpenTelemetry spans go; absent for none.

@@ -8,7 +8,9 @@ use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use prometheus::IntCounterVec;
 use supervision::{Seated, Supervised};
-use volume_manager::{Backends, Csi, Objects, Showing, VolumeManager, VolumeManagerDeps, VolumeMetrics};
+use volume_manager::{
+    Backends, Csi, Flex, Objects, Showing, VolumeManager, VolumeManagerDeps, VolumeMetrics,
+};
 
 use super::Wiring;
 
@@ -39,6 +41,7 @@ pub(super) fn wire(
                 node: settings.node_resources.clone(),
             },
             csi: csi(wiring)?,
+            flex: Flex::new(bridge.flex_drivers.clone()),
             devices: Default::default(),
             attachments: Default::default(),
             selinux: settings.volumes.selinux.clone(),

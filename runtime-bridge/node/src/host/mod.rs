@@ -8,6 +8,7 @@ mod credential_plugins;
 mod docker_configs;
 #[cfg(any(test, feature = "fake"))]
 mod fake_disk;
+mod flex_drivers;
 mod journal;
 mod kernel_settings;
 mod lock;
@@ -45,6 +46,12 @@ pub use docker_configs::{
 };
 #[cfg(any(test, feature = "fake"))]
 pub use fake_disk::FakeDisk;
+#[cfg(any(test, feature = "fake"))]
+pub use flex_drivers::FakeFlexDrivers;
+pub use flex_drivers::{
+    ExecFlexDrivers, FLEX_CALL_WITHIN, FLEX_OUTPUT_BYTES_MAX, FLEX_PLACE_WITHIN, FlexAnswer, FlexCall,
+    FlexDrivers, FlexError, FlexVersion,
+};
 pub use journal::{Gzip, Journal, JournalOutput, JournalPlace};
 pub use kernel_settings::{KernelSettingError, KernelSettings, KernelSettingsError};
 pub use lock::{LockError, RootLock, SharedLock};

@@ -8,13 +8,14 @@ use bridge_csi::fake::FakePlugins;
 use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
 use bridge_csi::{CsiMetrics, Drivers};
 use bridge_io::Io;
+use bridge_node::host::FakeFlexDrivers;
 use futures::future::join_all;
 use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::MountVolumes;
 use supervision::{Address, AskPort, Outside, Place, Supervised, Vitality};
 use volume_manager::{
-    Backends, Csi, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
+    Backends, Csi, Flex, Objects, Showing, SweepPolicy, VolumeManager, VolumeManagerDeps, VolumeMetrics,
     VolumeSettings,
 };
 
@@ -84,6 +85,7 @@ impl Subject for Alone {
                     node: Default::default(),
                 },
                 csi: csi(),
+                flex: Flex::new(Arc::new(FakeFlexDrivers::default())),
                 devices: Default::default(),
                 attachments: Default::default(),
                 selinux: None,

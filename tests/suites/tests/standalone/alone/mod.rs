@@ -6,6 +6,7 @@ mod behind_its_back;
 mod cgroups;
 mod crashes;
 mod disk_full;
+mod flex;
 mod garbage;
 mod hostile;
 mod https;
@@ -31,6 +32,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         cgroups::ALL,
         crashes::ALL,
         disk_full::ALL,
+        flex::ALL,
         garbage::ALL,
         hostile::ALL,
         https::ALL,
