@@ -12,6 +12,8 @@ pub const EMPTY_DIR: &str = "kubernetes.io/empty-dir";
 pub const FC: &str = "kubernetes.io/fc";
 /// HostPath volumes.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
+/// Image volumes, which the runtime mounts.
+pub const IMAGE: &str = "kubernetes.io/image";
 /// Disks of iSCSI targets.
 pub const ISCSI: &str = "kubernetes.io/iscsi";
 /// Local persistent volumes.
@@ -22,4 +24,5 @@ pub const PROJECTED: &str = "kubernetes.io/projected";
 pub const SECRET: &str = "kubernetes.io/secret";
 
 /// All plugins that this kubelet has, in alphabetical order.
-pub const ALL: &[&str] = &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, PROJECTED, SECRET];
+pub const ALL: &[&str] =
+    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, IMAGE, LOCAL, PROJECTED, SECRET];

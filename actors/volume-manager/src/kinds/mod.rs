@@ -5,6 +5,7 @@ mod block;
 mod csi;
 mod empty_dir;
 mod host_path;
+mod image;
 mod local;
 mod objects;
 mod refused;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &objects::SECRET,
     &empty_dir::EmptyDir,
     &host_path::HostPath,
+    &image::Image,
     &local::Local,
     &csi::Csi,
     &refused::GIT_REPO,
