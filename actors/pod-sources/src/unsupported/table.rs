@@ -91,6 +91,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes.emptyDir.medium", YES),
     ("spec.volumes.emptyDir.sizeLimit", YES),
     ("spec.volumes.hostPath", YES),
+    ("spec.volumes.image", YES),
     // What is about the pod itself needs no other object.
     ("spec.volumes.downwardAPI", YES),
     ("spec.volumes.projected", WITHIN),
