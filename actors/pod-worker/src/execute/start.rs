@@ -32,7 +32,8 @@ use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, 
 /// How long a sync waits for an image; then the worker waits for that image on its own, and the sync goes on
 /// with the other containers.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
-/// How the runtime begins its answer when it cannot mount an image volume.
+/// What is in the runtime's answer when it cannot mount an image volume. Upstream looks for it at the beginning, where containerd
+/// does not put it.
 const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
 /// Starts the containers of the plan in order. One whose image is still on its way holds up those after it, but for restarts. An
@@ -248,7 +249,7 @@ fn count_image_volumes(
     let mounts = mounts.filter(|mount| had.volumes.contains_key(&mount.name)).count() as u64;
     match failure {
         None => metrics.image_volumes_mounted.inc_by(mounts),
-        Some(failure) if failure.waiting.message.starts_with(IMAGE_VOLUME_MOUNT_FAILED) => {
+        Some(failure) if failure.waiting.message.contains(IMAGE_VOLUME_MOUNT_FAILED) => {
             metrics.image_volumes_errors.inc_by(mounts);
         }
         Some(_) => {}

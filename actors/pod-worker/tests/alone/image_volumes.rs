@@ -112,7 +112,7 @@ fn a_container_waits_with_the_reason_of_its_volumes_image() {
 fn an_image_that_the_runtime_cannot_mount_is_counted() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
-        let create_error = Some("ImageVolumeMountFailed: no such part".to_owned());
+        let create_error = Some("failed to mount: ImageVolumeMountFailed: no such part".to_owned());
         let behaviour = Behaviour { create_error, ..Behaviour::forever() };
         stage.fakes.runtime.behave(Match::Any, vec![behaviour]);
         let (_actor, metrics) = begin(stage, &near);

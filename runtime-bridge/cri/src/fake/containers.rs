@@ -273,7 +273,10 @@ impl State {
                 _ if !mount.host_path.is_empty() => {}
                 Some(image) if self.mounts_images => {
                     if self.image(&image.image).is_none() {
-                        return Err(format!("failed to resolve image {:?}: not found", image.image));
+                        let image = &image.image;
+                        return Err(format!(
+                            "failed to mount image volume: ImageVolumeMountFailed: failed to resolve image {image:?}: not found"
+                        ));
                     }
                 }
                 _ => {
