@@ -86,9 +86,9 @@ fn mounts(world: &World, container: &str) -> Vec<Mount> {
 async fn told(node: &FakeNode, reason: &str) -> Vec<(String, String)> {
     let events = node.events().await;
     let about = events.into_iter().filter(|event| &*event.reason == reason);
-    let told = about.filter_map(|event| match &event.object {
-        EventObject::Pod { field_path, .. } => Some((field_path.to_string(), event.message.to_string())),
-        _ => None,
+    let told = about.filter_map(|event| {
+        let EventObject::Pod { field_path, .. } = &event.object else { return None };
+        Some((field_path.to_string(), event.message.to_string()))
     });
     told.collect()
 }
