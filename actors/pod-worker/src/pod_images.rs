@@ -107,7 +107,7 @@ impl ImageVolumes {
         container: &'c Container,
     ) -> impl Iterator<Item = (&'c str, &'s ImageNeed)> {
         let mounts = container.volume_mounts.iter().flatten();
-        mounts.filter_map(|mount| Some((mount.name.as_str(), self.0.get(&mount.name)?)))
+        mounts.filter_map(move |mount| Some((mount.name.as_str(), self.0.get(&mount.name)?)))
     }
 }
 
