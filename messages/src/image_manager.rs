@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::{PodRef, delivery, receives};
 
-/// When a container's image is pulled: `imagePullPolicy` (row 6.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// When an image is pulled: `imagePullPolicy` of a container, `pullPolicy` of an image volume (row 6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum PullPolicy {
-    /// Pull before every start of a container.
+    /// Pull before every start of a container that needs it.
     Always,
     /// Pull when the image is not on the node.
     IfNotPresent,
@@ -19,14 +19,14 @@ pub enum PullPolicy {
     Never,
 }
 
-/// Asks for the image of one container to be on the node, by its pull policy. PodWorker asks.
+/// Asks for the image of one container, or of a pod's image volumes, to be on the node, by its pull policy. PodWorker asks.
 #[derive(Clone, Debug)]
 pub struct EnsureImage {
     /// The pod that needs it.
     pub pod: PodRef,
-    /// The container that needs it.
+    /// What needs it, for people: the container's name, or `volume/` and a volume's name.
     pub container: Arc<str>,
-    /// Field path for events, e.g. `spec.containers{web}`.
+    /// Field path for events, e.g. `spec.containers{web}`; empty for a volume's image, whose events are about the pod.
     pub field_path: Arc<str>,
     /// The image as the pod spec spells it; without tag or digest `:latest` is meant.
     pub image: Arc<str>,

@@ -136,11 +136,12 @@ pub struct RuntimeContainer {
     pub annotations: Arc<BTreeMap<String, String>>,
     /// Absolute path of the log file as the runtime states it; empty if it does not.
     pub log_path: Arc<str>,
-    /// The user, limits and stop signal that the container really has, as the runtime states them; `None` where it does not.
+    /// The user, limits, stop signal and mounted images that the container really has, as the runtime states them; `None` where it
+    /// does not.
     pub effective: Option<Arc<Effective>>,
 }
 
-/// The user, limits and stop signal that a container really has. A limit is `None` where the runtime does not state it, or where
+/// The user, limits, stop signal and images mounted that a container really has. A limit is `None` where the runtime does not state it, or where
 /// there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effective {
@@ -154,6 +155,8 @@ pub struct Effective {
     pub memory_limit_bytes: Option<i64>,
     /// The signal by which the runtime asks it to end, by its name in the API, such as `SIGTERM`.
     pub stop_signal: Option<Arc<str>>,
+    /// The runtime's IDs of the images that it mounts as volumes, by their paths in the container.
+    pub mounted_images: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// A user as the kernel knows it.

@@ -57,7 +57,7 @@ pub struct Subpath {
 /// Where a pod's volumes are on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MountedVolumes {
-    /// Absolute host paths by volume name; of a block device the link to it.
+    /// Absolute host paths by volume name; of a block device the link to it. Empty for an image, which the runtime mounts.
     pub host_paths: BTreeMap<String, String>,
     /// The groups by which the pod's containers have access to its PersistentVolumes (row 10.23).
     pub groups: BTreeSet<i64>,

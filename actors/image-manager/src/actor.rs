@@ -293,6 +293,7 @@ impl ImageManager {
         let same = |other: &&mut ImageAsker| {
             other.ask.pod.uid == asker.ask.pod.uid
                 && other.ask.field_path == asker.ask.field_path
+                && other.ask.container == asker.ask.container
                 && !other.reply.is_wanted()
         };
         let Some(before) = self.pulls.askers_mut(key).iter_mut().find(same) else { return Some(asker) };

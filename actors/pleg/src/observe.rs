@@ -23,6 +23,9 @@ const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMes
 pub const TERMINATION_MESSAGE_BYTES_MAX: u64 = 4096;
 /// The most groups of users that are kept of all containers of a pod: an image or a pod's author may name very many.
 const GROUPS_MAX: usize = 8192;
+/// The most bytes of the images that one container mounts, with their paths, and of the name of one.
+const MOUNTED_IMAGES_BYTES_MAX: usize = 16 * 1024;
+const IMAGE_BYTES_MAX: usize = 256;
 const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 
 /// The pod that the labels name; `None` if they are not a kubelet's.
@@ -213,8 +216,25 @@ fn effective(status: &wire::ContainerStatus, groups_max: usize) -> Option<Arc<Ef
         cpu_request_millis: limits.and_then(|l| millis_of_shares(l.cpu_shares)),
         memory_limit_bytes: limits.map(|l| l.memory_limit_in_bytes).filter(positive),
         stop_signal: stop_signal(status.stop_signal()),
+        mounted_images: mounted_images(&status.mounts),
     };
     (effective != Effective::default()).then(|| Arc::new(effective))
+}
+
+/// The images among the mounts: as many as the bound has room for.
+fn mounted_images(mounts: &[wire::Mount]) -> BTreeMap<Arc<str>, Arc<str>> {
+    let mut left = MOUNTED_IMAGES_BYTES_MAX;
+    let mut images = BTreeMap::new();
+    for mount in mounts {
+        let Some(image) = mount.image.as_ref().map(|image| &image.image) else { continue };
+        let bytes = mount.container_path.len() + image.len();
+        if image.is_empty() || image.len() > IMAGE_BYTES_MAX || bytes > left {
+            continue;
+        }
+        left -= bytes;
+        images.insert(Arc::from(mount.container_path.as_str()), Arc::from(image.as_str()));
+    }
+    images
 }
 
 /// The file on the host with the container's termination message: the runtime's mount at the path that the kubelet
@@ -388,6 +408,24 @@ mod tests {
     }
 
     #[test]
+    fn the_images_that_a_container_mounts_are_kept_within_bounds() {
+        let image = |id: &str| Some(wire::ImageSpec { image: id.to_owned(), ..Default::default() });
+        let mount =
+            |path: &str, image| wire::Mount { container_path: path.into(), image, ..Default::default() };
+        let told = |mounts: Vec<wire::Mount>| {
+            let status = wire::ContainerStatus { mounts, ..Default::default() };
+            let images = effective(&status, 10).map(|told| told.mounted_images.clone()).unwrap_or_default();
+            images.iter().map(|(path, image)| (path.to_string(), image.to_string())).collect::<Vec<_>>()
+        };
+        let mounts =
+            vec![mount("/data", None), mount("/files", image("sha256:1")), mount("/none", image(""))];
+        assert_eq!(told(mounts), [("/files".to_owned(), "sha256:1".to_owned())]);
+        assert!(told(vec![mount("/long", image(&"x".repeat(257)))]).is_empty());
+        let many = (0..10_000).map(|number| mount(&format!("/{number:05}"), image("sha256:1")));
+        assert_eq!(told(many.collect()).len(), MOUNTED_IMAGES_BYTES_MAX / 14, "of six and eight bytes");
+    }
+
+    #[test]
     fn what_the_runtime_tells_of_limits_and_user_is_kept() {
         assert_eq!(effective(&wire::ContainerStatus::default(), 10), None);
         let linux = wire::LinuxContainerResources {
@@ -409,6 +447,7 @@ mod tests {
             cpu_request_millis: Some(100),
             memory_limit_bytes: Some(1 << 26),
             stop_signal: None,
+            mounted_images: BTreeMap::new(),
         };
         assert_eq!(effective(&status, 10).as_deref(), Some(&expected));
         let unlimited = wire::LinuxContainerResources { cpu_quota: -1, ..Default::default() };

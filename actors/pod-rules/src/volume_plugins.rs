@@ -14,6 +14,8 @@ pub const FC: &str = "kubernetes.io/fc";
 pub const FLEX_VOLUME: &str = "kubernetes.io/flexvolume";
 /// HostPath volumes.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
+/// Image volumes, which the runtime mounts.
+pub const IMAGE: &str = "kubernetes.io/image";
 /// Disks of iSCSI targets.
 pub const ISCSI: &str = "kubernetes.io/iscsi";
 /// Local persistent volumes.
@@ -27,7 +29,7 @@ pub const SECRET: &str = "kubernetes.io/secret";
 
 /// All plugins that this kubelet has, in alphabetical order.
 pub const ALL: &[&str] =
-    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, LOCAL, NFS, PROJECTED, SECRET];
+    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, IMAGE, LOCAL, NFS, PROJECTED, SECRET];
 
 /// Whether a FlexVolume driver may have this name, which is that of its volumes' plugin, too: a name, or a vendor and a name. The
 /// vendor `kubernetes.io` is that of upstream's own plugins.

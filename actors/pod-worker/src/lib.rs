@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod node_rules;
 pub mod past;
 pub mod plan;
+pub mod pod_images;
 pub mod pool;
 pub mod pull_time;
 mod retry;

@@ -29,6 +29,12 @@ pub struct PodWorkerMetrics {
     pub started_containers: IntCounterVec,
     /// Containers that could not be started, by type and waiting reason.
     pub started_containers_errors: IntCounterVec,
+    /// Image volumes of containers that were to be created.
+    pub image_volumes_requested: IntCounter,
+    /// Mounts of image volumes that the runtime has made.
+    pub image_volumes_mounted: IntCounter,
+    /// Mounts of image volumes of containers that the runtime could not create, since one of them failed.
+    pub image_volumes_errors: IntCounter,
     /// Workers, by lifecycle, whether their pod is desired, and whether it is static.
     pub working_pods: IntGaugeVec,
     /// Pods that came back under the same UID, by whether they are static.
@@ -92,6 +98,18 @@ impl PodWorkerMetrics {
                 "[ALPHA] Containers that did not start, by type and reason.",
                 &["container_type", "code"],
             )?,
+            image_volumes_requested: counter(
+                "kubelet_image_volume_requested_total",
+                "[BETA] Image volumes that were asked for.",
+            )?,
+            image_volumes_mounted: counter(
+                "kubelet_image_volume_mounted_succeed_total",
+                "[BETA] Image volumes that were mounted.",
+            )?,
+            image_volumes_errors: counter(
+                "kubelet_image_volume_mounted_errors_total",
+                "[BETA] Image volumes that could not be mounted.",
+            )?,
             working_pods: IntGaugeVec::new(
                 Opts::new("kubelet_working_pods", "[ALPHA] Pods that are worked on."),
                 &["lifecycle", "config", "static"],
@@ -126,7 +144,7 @@ impl PodWorkerMetrics {
     /// # Errors
     /// The registry has a metric of one of these names already.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 13] = [
+        let all: [Box<dyn Collector>; 16] = [
             Box::new(self.worker_seconds.clone()),
             Box::new(self.worker_start_seconds.clone()),
             Box::new(self.pod_start_seconds.clone()),
@@ -134,6 +152,9 @@ impl PodWorkerMetrics {
             Box::new(self.started_pods_errors.clone()),
             Box::new(self.started_containers.clone()),
             Box::new(self.started_containers_errors.clone()),
+            Box::new(self.image_volumes_requested.clone()),
+            Box::new(self.image_volumes_mounted.clone()),
+            Box::new(self.image_volumes_errors.clone()),
             Box::new(self.working_pods.clone()),
             Box::new(self.restarted_pods.clone()),
             Box::new(self.orphaned_pods.clone()),

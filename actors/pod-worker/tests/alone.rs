@@ -38,6 +38,8 @@ use supervision::{Place, Seated, Supervised, Vitality};
 
 #[path = "alone/ends.rs"]
 mod ends;
+#[path = "alone/image_volumes.rs"]
+mod image_volumes;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -53,6 +53,8 @@ pub struct StatusManagerDeps {
     pub ready_to_start_condition: bool,
     /// Whether containers show the signals by which they are stopped: the feature gate ContainerStopSignals.
     pub stop_signals: bool,
+    /// Whether mounts of image volumes show their images: the feature gate ImageVolumeWithDigest.
+    pub image_volume_digests: bool,
     /// Where statuses are checkpointed.
     pub checkpoints: Arc<dyn CheckpointStore>,
     /// Wall time, for start and transition times.
@@ -127,7 +129,8 @@ impl StatusManager {
         Self {
             status_cache: PodStatusCache::new(deps.host_ips.clone())
                 .telling_ready_to_start(deps.ready_to_start_condition)
-                .telling_stop_signals(deps.stop_signals),
+                .telling_stop_signals(deps.stop_signals)
+                .telling_image_volume_digests(deps.image_volume_digests),
             observed: Followed::default(),
             reports: Followed::default(),
             verdicts: Followed::default(),

@@ -279,6 +279,7 @@ impl<'a> Computation<'a> {
             restart_policy: self.spec.restart_policy.as_deref(),
             recursive_read_only: self.makes_recursive_read_only(),
             stop_signals: self.node.stop_signals,
+            image_volume_digests: self.node.image_volume_digests,
         };
         let old = |list: Option<&'a Vec<ContainerStatus>>| list.map(Vec::as_slice).unwrap_or_default();
         let previous = self.previous;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ResourceRequirements, VolumeMount, VolumeMountStatus,
+    ContainerStatus, ImageVolumeStatus, ResourceRequirements, VolumeMount, VolumeMountStatus, VolumeStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use messages::facts::{ContainerVerdict, WaitingReason};
@@ -59,6 +59,8 @@ pub(crate) struct Context<'a> {
     pub(crate) recursive_read_only: bool,
     /// Stop signals are shown.
     pub(crate) stop_signals: bool,
+    /// Mounts of image volumes show their images.
+    pub(crate) image_volume_digests: bool,
 }
 
 impl Context<'_> {
@@ -86,7 +88,7 @@ fn status(spec: &ContainerSpec<'_>, old: Option<&ContainerStatus>, context: &Con
         None => unheard(spec, old, context),
     };
     waiting_reason(&mut status, spec, newest, context);
-    status.volume_mounts = volume_mounts(spec, context);
+    status.volume_mounts = volume_mounts(spec, newest, context);
     readiness(&mut status, spec, old, context);
     if newest.is_some_and(|c| c.state == ContainerState::Exited && context.replaces(c)) {
         (status.ready, status.started) = (false, Some(false));
@@ -379,9 +381,19 @@ fn readiness(
     status.ready = ready;
 }
 
-/// The mounts of the status, with the result of `recursiveReadOnly`; a container that demands it without the runtime's
-/// support does not start.
-fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<VolumeMountStatus>> {
+/// The mounts of the status, with the result of `recursiveReadOnly`, and of an image volume with its image; a container that
+/// demands the one or the other without the runtime's support does not start.
+fn volume_mounts(
+    spec: &ContainerSpec<'_>,
+    newest: Option<&RuntimeContainer>,
+    context: &Context<'_>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let images = newest.filter(|_| context.image_volume_digests).and_then(|newest| newest.effective.as_ref());
+    let image = |mount: &VolumeMount| {
+        let slash = if mount.mount_path.starts_with('/') { "" } else { "/" };
+        let image = images?.mounted_images.get(format!("{slash}{}", mount.mount_path).as_str())?;
+        Some(VolumeStatus { image: Some(ImageVolumeStatus { image_ref: image.to_string() }) })
+    };
     let recursive = |mount: &VolumeMount| {
         let asked = matches!(mount.recursive_read_only.as_deref(), Some("IfPossible" | "Enabled"));
         if asked && context.recursive_read_only { "Enabled" } else { "Disabled" }
@@ -394,7 +406,7 @@ fn volume_mounts(spec: &ContainerSpec<'_>, context: &Context<'_>) -> Option<Vec<
             mount_path: mount.mount_path.clone(),
             read_only: mount.read_only.filter(|read_only| *read_only),
             recursive_read_only: (mount.read_only == Some(true)).then(|| recursive(mount).to_owned()),
-            volume_status: None,
+            volume_status: image(mount),
         })
         .collect();
     (!mounts.is_empty()).then_some(mounts)

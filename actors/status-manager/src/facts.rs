@@ -60,4 +60,6 @@ pub struct NodeFacts {
     pub no_ready_to_start: bool,
     /// The feature gate ContainerStopSignals is on.
     pub stop_signals: bool,
+    /// The feature gate ImageVolumeWithDigest is on.
+    pub image_volume_digests: bool,
 }

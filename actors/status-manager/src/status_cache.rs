@@ -108,6 +108,13 @@ impl PodStatusCache {
         self
     }
 
+    /// Sets whether mounts of image volumes show their images.
+    #[must_use]
+    pub fn telling_image_volume_digests(mut self, told: bool) -> Self {
+        self.node.image_volume_digests = told;
+        self
+    }
+
     /// The status of a pod as last computed or restored.
     pub fn status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.pods.get(uid)?.status.clone()

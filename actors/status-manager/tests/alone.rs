@@ -62,6 +62,7 @@ impl Neighbours {
             host_ips: vec!["192.0.2.10".to_owned()],
             ready_to_start_condition: true,
             stop_signals: false,
+            image_volume_digests: false,
             checkpoints: stage.fakes.checkpoints.clone(),
             clock: stage.fakes.clock.clone(),
             desired: self.manager.address(),

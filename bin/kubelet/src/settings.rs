@@ -131,6 +131,7 @@ pub fn settings(
             all_containers: gates.enabled("RestartAllContainersOnContainerExits"),
         },
         ready_to_start_condition: gates.enabled("PodReadyToStartContainersCondition"),
+        image_volume_digests: gates.enabled("ImageVolumeWithDigest"),
         membership: None,
         fault_point: None,
     })

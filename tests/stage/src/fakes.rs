@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bridge_cri::fake::{FakeRuntime, RegistryImage};
-use bridge_cri::wire::{ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata};
+use bridge_cri::wire::{
+    ContainerConfig, ContainerMetadata, ImageSpec, Mount, PodSandboxConfig, PodSandboxMetadata,
+};
 use bridge_cri::{CriMetrics, Operations};
 use bridge_io::Io;
 use bridge_io::clock::FakeClock;
@@ -81,6 +83,14 @@ pub struct Ran {
 impl Fakes {
     /// Makes the runtime run a pod of [`pod`](crate::pod): a sandbox with a running container.
     pub async fn run(&self, pod: &DesiredPod) -> Ran {
+        self.run_mounting(pod, Vec::new()).await
+    }
+
+    /// The same with a container that has these mounts.
+    ///
+    /// # Panics
+    /// The fake does not make it.
+    pub async fn run_mounting(&self, pod: &DesiredPod, mounts: Vec<Mount>) -> Ran {
         let uid = pod.pod_ref.uid.as_str();
         let labels = [
             ("io.kubernetes.pod.name", pod.pod_ref.name.to_string()),
@@ -105,6 +115,7 @@ impl Fakes {
             metadata: Some(ContainerMetadata { name: "web".to_owned(), attempt: 0 }),
             image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
             labels,
+            mounts,
             ..ContainerConfig::default()
         };
         let container = self.operations.ensure_container(uid, &sandbox, 0, container, config).await;

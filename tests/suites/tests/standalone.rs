@@ -81,6 +81,7 @@ const SAMPLE: &[&str] = &[
     "alone::logs_and_commands_come_over_https",
     "alone::no_death_at_any_step_loses_or_doubles_anything",
     "registry::policies_decide_when_an_image_is_pulled",
+    "registry::the_files_of_an_image_are_a_volume",
     "outages::a_killed_runtime_harms_no_pod",
 ];
 

@@ -298,6 +298,7 @@ pub fn settings() -> Settings {
         objects: Default::default(),
         restart_rules: Default::default(),
         ready_to_start_condition: true,
+        image_volume_digests: false,
         membership: None,
         fault_point: None,
     }

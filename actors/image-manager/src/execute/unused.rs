@@ -4,18 +4,22 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bridge_cri::wire::{ImageFsInfoRequest, ImageSpec};
-use bridge_cri::{CriError, Images, ListedImages, RuntimeReads, Stats, Whose};
+use bridge_cri::wire::{ContainerStatusRequest, Image, ImageFsInfoRequest, ImageSpec};
+use bridge_cri::{CriError, CriErrorKind, Images, ListedImages, RuntimeReads, Stats, Whose};
 use bridge_node::stats::{NodeStats, Room, RuntimePlaces};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::{DISK_HANGS, DISK_MAX, MoreImages};
+
+/// So many containers are looked at for the images that they mount at once.
+const STATUSES_AT_ONCE: usize = 8;
 
 /// The runtime's images, and which are in use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
     /// All images, or those that are known.
     pub images: ListedImages,
-    /// The references by which containers, running or not, name their images.
+    /// The references by which containers, running or not, name their images and those that they mount.
     pub used: BTreeSet<String>,
 }
 
@@ -37,11 +41,47 @@ pub async fn survey(
     if !held.is_whole() {
         return Err("the runtime has too many containers to list them".to_owned());
     }
+    let containers: Vec<String> = held.containers.iter().map(|container| container.id.clone()).collect();
     let names = held.containers.into_iter().flat_map(|container| {
         let named = container.image.map(|image| image.image);
         [container.image_ref, container.image_id].into_iter().chain(named)
     });
-    Ok(Survey { images: listed, used: names.filter(|name| !name.is_empty()).collect() })
+    let mut used: BTreeSet<String> = names.filter(|name| !name.is_empty()).collect();
+    if has_unused(&listed, &used) {
+        let mounted = mounted(runtime, containers).await;
+        used.extend(mounted.map_err(|error| format!("mounts cannot be read: {}", error.status_text()))?);
+    }
+    Ok(Survey { images: listed, used })
+}
+
+/// Whether an image may be deleted, if no container mounts it.
+fn has_unused(listed: &ListedImages, used: &BTreeSet<String>) -> bool {
+    let is_used = |image: &Image| {
+        let names = image.repo_tags.iter().chain(&image.repo_digests);
+        names.chain([&image.id]).any(|name| used.contains(name))
+    };
+    !listed.unread.is_empty() || listed.images.iter().any(|image| !image.pinned && !is_used(image))
+}
+
+/// The references of the images that these containers mount, which no list tells.
+async fn mounted(runtime: Arc<dyn RuntimeReads>, containers: Vec<String>) -> Result<Vec<String>, CriError> {
+    let looks: Vec<_> = containers.into_iter().map(|id| mounted_by(runtime.clone(), id)).collect();
+    let found: Vec<Vec<String>> = stream::iter(looks).buffered(STATUSES_AT_ONCE).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The references of the images that a container mounts: none of one that is gone, or whose status alone is longer than an answer
+/// of the runtime.
+async fn mounted_by(runtime: Arc<dyn RuntimeReads>, container_id: String) -> Result<Vec<String>, CriError> {
+    let request = ContainerStatusRequest { container_id, verbose: false };
+    let status = match runtime.container_status(request).await {
+        Ok(answer) => answer.status,
+        Err(error) if error.kind == CriErrorKind::NotFound || error.is_too_large() => None,
+        Err(error) => return Err(error),
+    };
+    let mounts = status.into_iter().flat_map(|status| status.mounts);
+    let images = mounts.filter_map(|mount| mount.image).map(|image| image.image);
+    Ok(images.filter(|image| !image.is_empty()).collect())
 }
 
 /// The IDs of the images of containers, and `more`.

@@ -1,6 +1,7 @@
 //! The collection of unused images. Each node has a disk of 100 GiB, and a pod that uses [`IMAGE`].
 
 use bridge_cri::fake::Fault as CallFault;
+use bridge_cri::wire::{ImageSpec, Mount};
 use bridge_node::stats::{FileSystemRoom, NodeUsage, Room};
 use image_manager::CollectionPolicy;
 use messages::event_recorder::EventObject;
@@ -91,6 +92,33 @@ fn images_that_are_used_or_pinned_stay_and_what_fails_twice_in_a_row_is_told() {
         stage.pass(PERIOD).await;
         assert_eq!(near.reasons(), ["FreeDiskSpaceFailed", "FreeDiskSpaceFailed", "ImageGCFailed"]);
         assert!(removals(stage).is_empty());
+    });
+}
+
+#[test]
+fn an_image_that_a_container_mounts_stays() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let files = add(stage, "files");
+        let image = Some(ImageSpec { image: files.clone(), ..ImageSpec::default() });
+        let mount = Mount { container_path: "/files".to_owned(), image, readonly: true, ..Mount::default() };
+        let ran = stage.fakes.run_mounting(&pod(0), vec![mount]).await;
+        let idle = add(stage, "idle");
+        near.stats.set_disk(0);
+        let _actor = collector(stage, &near, thresholds());
+        stage.pass(PERIOD + 10 * SECOND).await;
+        assert_eq!(removals(stage), std::slice::from_ref(&idle));
+        // While it cannot be told what a container mounts, nothing goes.
+        let another = add(stage, "another");
+        let busy = CallFault::Error(CriErrorKind::Other, "busy".to_owned());
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1, busy);
+        stage.pass(PERIOD).await;
+        assert_eq!(removals(stage).len(), 1);
+        stage.pass(2 * PERIOD).await;
+        assert_eq!(removals(stage), [idle.clone(), another.clone()]);
+        stage.fakes.runtime.lose_container(&ran.container);
+        stage.pass(2 * PERIOD).await;
+        assert!(removals(stage).contains(&files), "{:?}", removals(stage));
     });
 }
 

@@ -93,6 +93,7 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes.hostPath", YES),
     ("spec.volumes.flexVolume", YES),
     ("spec.volumes.nfs", YES),
+    ("spec.volumes.image", YES),
     // What is about the pod itself needs no other object.
     ("spec.volumes.downwardAPI", YES),
     ("spec.volumes.projected", WITHIN),

@@ -50,7 +50,6 @@ fn every_other_field_is_reported() {
             json!({"claimName": "c"}),
             "spec.volumes[0].persistentVolumeClaim",
         ),
-        ("/volumes/0/image", json!({"reference": "s"}), "spec.volumes[0].image"),
         (
             "/initContainers/1/resources",
             json!({"claims": [{"name": "x"}]}),

@@ -28,7 +28,8 @@ pub(super) fn devices(
         if !device.device_path.starts_with('/') {
             return Err(ConfigError::RelativeDevicePath(device.device_path.clone()));
         }
-        let host_path = setting.volumes.host_paths.get(&device.name);
+        // An image volume has no path.
+        let host_path = setting.volumes.host_paths.get(&device.name).filter(|path| !path.is_empty());
         let host_path = host_path.ok_or_else(|| ConfigError::DeviceMissing {
             volume: device.name.clone(),
             container: container.name.clone(),

@@ -27,7 +27,7 @@ use crate::sandbox_config::pod_labels;
 use crate::security_groups;
 use crate::spec::PodView;
 
-pub use self::mounts::{sub_paths, wants_recursive_read_only};
+pub use self::mounts::{SubPaths, sub_paths, wants_recursive_read_only};
 pub use error::ConfigError;
 
 /// The facts that a container's configuration needs besides its spec.
@@ -43,6 +43,10 @@ pub struct ContainerSetting<'a> {
     pub environment: &'a [(String, String)],
     /// The paths on the host of the parts of volumes, by the index of their mount.
     pub sub_paths: &'a BTreeMap<usize, String>,
+    /// The images that the runtime mounts as volumes, by the volume's name.
+    pub image_volumes: &'a BTreeMap<String, ImageSpec>,
+    /// The paths within images of the parts of image volumes, by the index of their mount.
+    pub image_sub_paths: &'a BTreeMap<usize, String>,
     /// Whether the runtime can make mounts recursively read-only.
     pub recursive_read_only: bool,
     /// The path on the host of the managed hosts file, if the pod has one.
@@ -184,7 +188,7 @@ mod tests {
     ) -> Result<ContainerConfig, ConfigError> {
         let image = PresentImage { image_ref: "sha256:1".into(), uid: None, username: String::new() };
         let volumes = MountedVolumes {
-            host_paths: [("v", "/host/v"), ("h", "/host/h"), ("k", "/host/k")]
+            host_paths: [("v", "/host/v"), ("h", "/host/h"), ("k", "/host/k"), ("image", ""), ("none", "")]
                 .map(|(name, path)| (name.to_owned(), path.to_owned()))
                 .into(),
             groups: [7, 1234].into(),
@@ -199,6 +203,8 @@ mod tests {
         let setting = ContainerSetting {
             environment: &environment,
             sub_paths: &BTreeMap::from([(1, "/pods/uid-1/volume-subpaths/v/c/1".to_owned())]),
+            image_volumes: &BTreeMap::from([("image".to_owned(), image_volume())]),
+            image_sub_paths: &BTreeMap::from([(3, "a/b".to_owned())]),
             recursive_read_only: true,
             termination_log: Some("/host/log"),
             attempt: 3,
@@ -210,6 +216,11 @@ mod tests {
             rules,
         };
         container_config(pod, &pod_ref(), container, &setting)
+    }
+
+    fn image_volume() -> ImageSpec {
+        let (image, user_specified_image) = ("sha256:2".to_owned(), "r/x:1".to_owned());
+        ImageSpec { image, user_specified_image, ..ImageSpec::default() }
     }
 
     fn mount(name: &str, path: &str) -> VolumeMount {
@@ -319,6 +330,31 @@ mod tests {
         c.volume_mounts = Some(vec![mount("x", "/x")]);
         let error = config(&c).expect_err("no such volume").to_string();
         assert_eq!(error, "cannot find volume \"x\" to mount into container \"c\"");
+    }
+
+    #[test]
+    fn images_are_mounted_by_the_runtime_and_read_only() {
+        let mut c = container("c");
+        let writable = VolumeMount { read_only: Some(false), ..mount("image", "/whole") };
+        c.volume_mounts = Some(vec![mount("v", "/v"), mount("v", "/part"), writable, mount("image", "part")]);
+        let mut pod = pod("Always", vec![], vec![c.clone()]);
+        let volumes = serde_json::json!([{"name": "v", "emptyDir": {}}, {"name": "image", "image": {"reference": "r/x:1"}}]);
+        pod.spec.as_mut().expect("spec").volumes = serde_json::from_value(volumes).expect("volumes");
+        let rules = NodeRules { selinux: true, ..NodeRules::default() };
+        let mounts = config_by(&rules, &pod, &c, None).expect("valid").mounts;
+        assert_eq!((&mounts[0].image, mounts[0].host_path.as_str()), (&None, "/host/v"));
+        for (mount, path, part) in [(&mounts[2], "/whole", ""), (&mounts[3], "/part", "a/b")] {
+            assert_eq!((mount.container_path.as_str(), mount.image_sub_path.as_str()), (path, part));
+            assert_eq!((mount.host_path.as_str(), mount.image.as_ref()), ("", Some(&image_volume())));
+            assert!(mount.readonly && !mount.selinux_relabel);
+        }
+        c.volume_mounts = Some(vec![mount("none", "/x")]);
+        let error = config(&c).expect_err("its image is not there").to_string();
+        assert_eq!(error, "cannot find volume \"none\" to mount into container \"c\"");
+        c.volume_mounts = None;
+        c.volume_devices = Some(vec![VolumeDevice { name: "image".into(), device_path: "/dev/x".into() }]);
+        let error = config(&c).expect_err("an image is no device").to_string();
+        assert_eq!(error, "cannot find volume \"image\" to pass into container \"c\"");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A container's mounts (rows 10.20, 10.21, 10.22, 10.29).
+//! A container's mounts (rows 6.8, 10.20, 10.21, 10.22, 10.29).
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,21 @@ use pod_rules::volumes;
 
 use super::{ConfigError, ContainerSetting};
 use crate::env::Variables;
+use crate::pod_images::ImageVolumes;
 
 /// The path of the managed hosts file in a container.
 const ETC_HOSTS: &str = "/etc/hosts";
 
 /// The parts of volumes that a container mounts (`subPath`, `subPathExpr`), with variables expanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubPaths {
+    /// Those that VolumeManager makes ready.
+    pub of_volumes: Vec<Subpath>,
+    /// The paths within images, which the runtime mounts, by the index of their mount.
+    pub of_images: BTreeMap<usize, String>,
+}
+
+/// The parts of volumes that a container mounts.
 ///
 /// # Errors
 /// A volume is not mounted, a variable has no value, or a path leads out of its volume.
@@ -21,10 +31,11 @@ pub fn sub_paths(
     container: &Container,
     environment: &[(String, String)],
     volumes: &MountedVolumes,
-) -> Result<Vec<Subpath>, ConfigError> {
+    images: &ImageVolumes,
+) -> Result<SubPaths, ConfigError> {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let variables = Variables::new(environment);
-    let mut found = Vec::new();
+    let mut found = SubPaths::default();
     for (index, mount) in mounts.iter().enumerate() {
         let volume_path = volume_path(container, mount, volumes)?;
         let path = match text(&mount.sub_path_expr) {
@@ -40,7 +51,12 @@ pub fn sub_paths(
         if path.split('/').any(|part| part == "..") {
             return Err(ConfigError::SubPathSteps(path));
         }
-        found.push(Subpath { index, volume: mount.name.clone(), volume_path: volume_path.clone(), path });
+        if images.has(&mount.name) {
+            found.of_images.insert(index, path);
+        } else {
+            let (volume, volume_path) = (mount.name.clone(), volume_path.clone());
+            found.of_volumes.push(Subpath { index, volume, volume_path, path });
+        }
     }
     Ok(found)
 }
@@ -102,9 +118,18 @@ fn volume_mount(
         Some(other) => return Err(ConfigError::InvalidPropagation(other.to_owned())),
     };
     let volume = volumes.get(mount.name.as_str()).copied();
+    let image = setting.image_volumes.get(&mount.name).cloned();
+    if image.is_none() && host_path.is_empty() {
+        return Err(volume_missing(container, mount));
+    }
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
-        host_path: setting.sub_paths.get(&index).unwrap_or(host_path).clone(),
+        host_path: match &image {
+            Some(_) => String::new(),
+            None => setting.sub_paths.get(&index).unwrap_or(host_path).clone(),
+        },
+        image_sub_path: setting.image_sub_paths.get(&index).cloned().unwrap_or_default(),
+        image,
         readonly: mount.read_only.unwrap_or(false) || volume.is_some_and(volumes::is_read_only),
         recursive_read_only: recursive_read_only(mount, setting.recursive_read_only)
             .map_err(ConfigError::RecursiveReadOnly)?,
@@ -121,10 +146,11 @@ fn volume_path<'a>(
     mount: &VolumeMount,
     volumes: &'a MountedVolumes,
 ) -> Result<&'a String, ConfigError> {
-    volumes.host_paths.get(&mount.name).ok_or_else(|| ConfigError::VolumeMissing {
-        volume: mount.name.clone(),
-        container: container.name.clone(),
-    })
+    volumes.host_paths.get(&mount.name).ok_or_else(|| volume_missing(container, mount))
+}
+
+fn volume_missing(container: &Container, mount: &VolumeMount) -> ConfigError {
+    ConfigError::VolumeMissing { volume: mount.name.clone(), container: container.name.clone() }
 }
 
 /// Whether a mount is recursively read-only. The error is for people.
@@ -178,8 +204,8 @@ mod tests {
     #[test]
     fn parts_are_named_by_their_mounts() {
         let environment = [("POD".to_owned(), "web".to_owned()), ("UP".to_owned(), "..".to_owned())];
-        let of =
-            |mount| sub_paths(&mounting(mount), &environment, &volumes()).map_err(|error| error.to_string());
+        let parts = |mount| sub_paths(&mounting(mount), &environment, &volumes(), &ImageVolumes::default());
+        let of = |mount| parts(mount).map(|parts| parts.of_volumes).map_err(|error| error.to_string());
         let part = |path: &str| {
             let (volume, volume_path) = ("v".to_owned(), "/host/v".to_owned());
             Ok(vec![Subpath { index: 1, volume, volume_path, path: path.to_owned() }])
@@ -195,8 +221,27 @@ mod tests {
         assert_eq!(of(expression("a/$(UP)")), Err(steps.into()));
         assert_eq!(of(path("/a")), Err("error SubPath `/a` must not be an absolute path".into()));
         let nameless = MountedVolumes::default();
-        let error = sub_paths(&mounting(path("a")), &environment, &nameless).expect_err("no volume");
-        assert_eq!(error.to_string(), "cannot find volume \"v\" to mount into container \"c\"");
+        let error = sub_paths(&mounting(path("a")), &environment, &nameless, &ImageVolumes::default());
+        let error = error.expect_err("no volume").to_string();
+        assert_eq!(error, "cannot find volume \"v\" to mount into container \"c\"");
+    }
+
+    #[test]
+    fn parts_of_images_are_left_to_the_runtime() {
+        let environment = [("POD".to_owned(), "web".to_owned())];
+        let mut pod = crate::fixtures::pod("Always", vec![], vec![container("c")]);
+        let images = serde_json::json!([{"name": "v", "image": {"reference": "r/x:1"}}]);
+        pod.spec.as_mut().expect("a spec").volumes = serde_json::from_value(images).expect("volumes");
+        let images = ImageVolumes::of(&pod);
+        let ready =
+            MountedVolumes { host_paths: [("v".to_owned(), String::new())].into(), ..Default::default() };
+        let of = |mount| sub_paths(&mounting(mount), &environment, &ready, &images);
+        let expression =
+            |text: &str| VolumeMount { sub_path_expr: Some(text.into()), ..VolumeMount::default() };
+        let expected = SubPaths { of_volumes: vec![], of_images: [(1, "a/web".to_owned())].into() };
+        assert_eq!(of(expression("a/$(POD)")), Ok(expected));
+        let error = of(expression("../$(POD)")).expect_err("it leads out of the image").to_string();
+        assert_eq!(error, "unable to provision SubPath `../web`: must not contain '..'");
     }
 
     #[test]

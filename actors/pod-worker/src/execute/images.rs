@@ -1,6 +1,7 @@
 //! Asks for images that run while the worker's other steps go on.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use bridge_cri::wire::PodSandboxConfig;
 use bridge_io::watch;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use messages::image_manager::{EnsureImage, ImageError, PresentImage, PullPolicy};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use messages::image_manager::{EnsureImage, ImageError, PresentImage};
 use supervision::AskError;
 use tokio::sync::Semaphore;
 
 use super::Executor;
+use crate::pod_images::{ImageNeed, ImageVolumes, PodImage};
 use crate::spec::ContainerKind;
-use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// The worker sets no deadline for a pull; this only bounds an ask whose answer never comes.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -35,13 +37,13 @@ impl Default for AskPlaces {
     }
 }
 
-/// ImageManager's answer about one container's image.
+/// ImageManager's answer about one image.
 pub(crate) type ImageAnswer = Result<Result<Arc<PresentImage>, ImageError>, AskError>;
 
-/// The name of the step that waits for a container's image, for people: container, image, and the deadline.
-pub(crate) fn step(container: &Container) -> String {
-    let image = container.image.as_deref().unwrap_or_default();
-    format!("EnsureImage {} {image}, at most {}h", container.name, ANSWER_DEADLINE.as_secs() / 3600)
+/// The name of the step that waits for an image, for people: what needs it, the image, and the deadline.
+pub(crate) fn step(need: &ImageNeed) -> String {
+    let ImageNeed { needed_by, reference, .. } = need;
+    format!("EnsureImage {needed_by} {reference}, at most {}h", ANSWER_DEADLINE.as_secs() / 3600)
 }
 
 /// What asks for images carry of the pod's sandbox.
@@ -101,25 +103,18 @@ impl PullContext {
     }
 }
 
-/// Asks ImageManager for a container's image, once the sandbox's configuration is known.
+/// Asks ImageManager for an image, once the sandbox's configuration is known.
 pub(crate) fn ask(
     exec: &Executor,
     context: &PullContext,
-    kind: ContainerKind,
-    container: &Container,
+    need: &ImageNeed,
 ) -> BoxFuture<'static, ImageAnswer> {
-    let image = container.image.as_deref().unwrap_or_default();
-    let policy = match container.image_pull_policy.as_deref() {
-        Some("Always") => PullPolicy::Always,
-        Some("Never") => PullPolicy::Never,
-        _ => PullPolicy::IfNotPresent,
-    };
     let question = EnsureImage {
         pod: exec.pod.clone(),
-        container: Arc::from(container.name.as_str()),
-        field_path: Arc::from(kind.field_path(&container.name)),
-        image: Arc::from(image),
-        policy,
+        container: need.needed_by.clone(),
+        field_path: Arc::from(need.field_path.as_str()),
+        image: need.reference.clone(),
+        policy: need.policy,
         pull_secrets: context.pull_secrets.clone(),
         service_account: context.service_account.clone(),
         annotations: context.annotations.clone(),
@@ -137,32 +132,57 @@ pub(crate) fn ask(
     })
 }
 
-/// The asks for images that are under way, and the answers, by container name.
+/// The asks for images that are under way, and the answers.
 pub(super) struct Images {
-    asked: FuturesUnordered<BoxFuture<'static, (String, ImageAnswer)>>,
-    had: BTreeMap<String, ImageAnswer>,
+    context: PullContext,
+    volumes: ImageVolumes,
+    /// The images that were asked for.
+    wanted: BTreeSet<PodImage>,
+    asked: FuturesUnordered<BoxFuture<'static, (PodImage, ImageAnswer)>>,
+    had: BTreeMap<PodImage, ImageAnswer>,
 }
 
 impl Images {
     /// Starts with the images that the worker has been answered already.
-    pub fn new(had: BTreeMap<String, Arc<PresentImage>>) -> Self {
-        let had = had.into_iter().map(|(name, image)| (name, Ok(Ok(image)))).collect();
-        Self { asked: FuturesUnordered::new(), had }
+    pub fn new(pod: &Pod, had: BTreeMap<PodImage, Arc<PresentImage>>) -> Self {
+        let had = had.into_iter().map(|(image, present)| (image, Ok(Ok(present)))).collect();
+        Self {
+            context: PullContext::of(pod),
+            volumes: ImageVolumes::of(pod),
+            wanted: BTreeSet::new(),
+            asked: FuturesUnordered::new(),
+            had,
+        }
     }
 
-    /// Asks for a container's image, unless its answer is there.
-    pub fn want(
-        &mut self,
-        exec: &Executor,
-        context: &PullContext,
-        kind: ContainerKind,
-        container: &Container,
-    ) {
-        if self.had.contains_key(&container.name) {
+    /// The pod's image volumes.
+    pub fn volumes(&self) -> &ImageVolumes {
+        &self.volumes
+    }
+
+    /// Asks for an image, unless it was asked for or its answer is there.
+    pub fn want(&mut self, exec: &Executor, need: &ImageNeed) {
+        if self.had.contains_key(&need.image) || !self.wanted.insert(need.image.clone()) {
             return;
         }
-        let (name, answer) = (container.name.clone(), ask(exec, context, kind, container));
-        self.asked.push(Box::pin(async move { (name, answer.await) }));
+        let (image, answer) = (need.image.clone(), ask(exec, &self.context, need));
+        self.asked.push(Box::pin(async move { (image, answer.await) }));
+    }
+
+    /// Asks for the images that a container needs first: as upstream, its own only when those of its volumes are there.
+    pub fn want_first(&mut self, exec: &Executor, kind: ContainerKind, container: &Container) {
+        let of_volumes = self.needs_of_volumes(container);
+        if of_volumes.iter().all(|need| self.had.contains_key(&need.image)) {
+            self.want(exec, &ImageNeed::of_container(kind, container));
+        }
+        for need in &of_volumes {
+            self.want(exec, need);
+        }
+    }
+
+    /// The images of the volumes that the container mounts.
+    pub fn needs_of_volumes(&self, container: &Container) -> Vec<ImageNeed> {
+        self.volumes.mounted_by(container).into_iter().cloned().collect()
     }
 
     /// Polls `work` to its end, and collects answers meanwhile.
@@ -175,20 +195,41 @@ impl Images {
         .await
     }
 
-    /// The answer about a container's image, waited for no longer than `patience`.
-    pub async fn answer(&mut self, name: &str, patience: Duration) -> Option<ImageAnswer> {
+    /// The answer about an image, waited for no longer than `patience`.
+    pub async fn answer(&mut self, image: &PodImage, patience: Duration) -> Option<ImageAnswer> {
         let arrived = poll_fn(|cx| {
             self.take_in(cx);
-            if self.had.contains_key(name) || self.asked.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if self.had.contains_key(image) || self.asked.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         // After the timeout the result is the answer if it came, else none.
         let _ = tokio::time::timeout(patience, arrived).await;
-        self.had.remove(name)
+        // Several containers may have an image of volumes.
+        self.had.get(image).cloned()
+    }
+
+    /// The images of volumes that were had and that one of these containers mounts.
+    pub fn of_volumes<'c>(
+        &self,
+        containers: impl Iterator<Item = Cow<'c, Container>>,
+    ) -> BTreeMap<PodImage, Arc<PresentImage>> {
+        let mut kept = BTreeMap::new();
+        for container in containers {
+            for need in self.volumes.mounted_by(&container) {
+                if let Some(Ok(Ok(present))) = self.had.get(&need.image) {
+                    kept.insert(need.image.clone(), present.clone());
+                }
+            }
+        }
+        kept
     }
 
     fn take_in(&mut self, cx: &mut std::task::Context<'_>) {
-        while let Poll::Ready(Some((name, answer))) = self.asked.poll_next_unpin(cx) {
-            self.had.insert(name, answer);
+        while let Poll::Ready(Some((image, answer))) = self.asked.poll_next_unpin(cx) {
+            self.had.insert(image, answer);
         }
     }
 }

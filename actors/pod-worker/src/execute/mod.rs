@@ -26,7 +26,7 @@ pub(crate) use self::progress::Progress;
 use self::progress::StepGuard;
 pub(crate) use self::release::release;
 pub(crate) use self::start::image_failure;
-pub(crate) use self::sync::{Floors, StartFailure, SyncOutcome, SyncTask};
+pub(crate) use self::sync::{Floors, ImageWait, StartFailure, SyncOutcome, SyncTask};
 use crate::deps::PodWorkerDeps;
 use crate::pull_time::PullTime;
 use crate::texts::Text;

@@ -18,10 +18,11 @@ use messages::volume_manager::PrepareSubpaths;
 use super::few_at_once;
 use super::sandbox::SandboxContext;
 use super::sync::{StartFailure, SyncTask};
-use crate::container_config::{sub_paths, wants_recursive_read_only};
+use crate::container_config::{SubPaths, sub_paths, wants_recursive_read_only};
 use crate::env::file::EnvVariables;
 use crate::env::objects::{EnvObjects, needed};
 use crate::env::{self, EnvFile, EnvSources, FileText, environment, services};
+use crate::pod_images::ImageVolumes;
 use crate::retry::AFTER_LOST_ANSWER;
 use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR};
 
@@ -41,6 +42,8 @@ pub(super) struct Prepared {
     pub environment: Vec<(String, String)>,
     /// The paths on the host of the parts of volumes, by the index of their mount.
     pub sub_paths: BTreeMap<usize, String>,
+    /// The paths within images of the parts of image volumes, by the index of their mount.
+    pub image_sub_paths: BTreeMap<usize, String>,
     /// Whether the runtime can make mounts recursively read-only; false if the container does not want that.
     pub recursive_read_only: bool,
 }
@@ -76,13 +79,13 @@ pub(super) async fn prepare(
                 objects: &objects,
             };
             let environment = environment(&container, &sources).map_err(|error| error.to_string())?;
-            let subpaths =
-                sub_paths(&container, &environment, &volumes).map_err(|error| error.to_string())?;
-            Ok((environment, subpaths))
+            let subpaths = sub_paths(&container, &environment, &volumes, &ImageVolumes::of(&desired.pod));
+            Ok((environment, subpaths.map_err(|error| error.to_string())?))
         }
     });
     let made = made.await.map_err(|error| failure(error.to_string(), Some(AFTER_LOST_ANSWER)))?;
     let (environment, subpaths) = made.map_err(|error: String| failure(error, None))?;
+    let SubPaths { of_volumes: subpaths, of_images: image_sub_paths } = subpaths;
     let sub_paths = if subpaths.is_empty() {
         BTreeMap::new()
     } else {
@@ -101,7 +104,7 @@ pub(super) async fn prepare(
         && makes_recursive_read_only(task, &sandbox_context.runtime_handler)
             .await
             .map_err(|error| failure(error, Some(AFTER_LOST_ANSWER)))?;
-    Ok(Prepared { environment, sub_paths, recursive_read_only })
+    Ok(Prepared { environment, sub_paths, image_sub_paths, recursive_read_only })
 }
 
 fn failure(message: String, retry_after: Option<Duration>) -> StartFailure {
@@ -177,7 +180,9 @@ async fn env_file(
     left: &mut u64,
 ) -> FileText {
     let exec = &task.exec;
-    let Some(root) = sandbox_context.volumes.host_paths.get(volume) else { return FileText::NoVolume };
+    // An image volume has no path.
+    let root = sandbox_context.volumes.host_paths.get(volume).filter(|path| !path.is_empty());
+    let Some(root) = root else { return FileText::NoVolume };
     let _step = exec.step(format!("ReadEnvFile {volume}")).await;
     let within = Path::new(path.trim_start_matches('/'));
     let most = ENV_FILE_BYTES_MAX.min(*left);

@@ -19,7 +19,7 @@ use messages::runtime::RuntimeSandbox;
 use messages::volume_manager::{MountVolumes, MountedVolumes, VolumeError, VolumesNotReady};
 
 use super::few_at_once;
-use super::images::{Images, PullContext};
+use super::images::Images;
 use super::kill::stop_sandbox;
 use super::release::{CGROUP_DEADLINE, remove_sandbox};
 use super::sync::{SyncOutcome, SyncTask};
@@ -44,6 +44,8 @@ pub(super) struct SandboxContext {
     pub sandbox_config: PodSandboxConfig,
     /// The runtime's handler that made the sandbox; empty for the default one.
     pub runtime_handler: String,
+    /// The handler for which the pod's images were asked for; empty while images are the same for all.
+    pub image_handler: String,
     pub volumes: Arc<MountedVolumes>,
     /// The pod's addresses; for a pod on the node's network the node's. Empty if nothing is to be started.
     pub pod_ips: Vec<String>,
@@ -64,11 +66,12 @@ pub(super) async fn sandbox_context(
     let (volumes, beside) = join(volumes(task, &mut outcome.unmounted), beside).await;
     let volumes = volumes?;
     let (parts, attempts) = beside?;
-    let config = config(task, parts, &image_handler(task).await?)?;
-    let (named, context) = (PodView::of(&task.desired.pod).by_name(), PullContext::of(&task.desired.pod));
+    let image_handler = image_handler(task).await?;
+    let config = config(task, parts, &image_handler)?;
+    let named = PodView::of(&task.desired.pod).by_name();
     for start in &task.plan.start {
         if let Some((kind, container)) = named.find(&start.name) {
-            images.want(&task.exec, &context, kind, &container);
+            images.want_first(&task.exec, kind, &container);
         }
     }
     let made = async {
@@ -78,7 +81,16 @@ pub(super) async fn sandbox_context(
         Ok::<_, String>((id, config, handler, pod_ips, hosts))
     };
     let (sandbox_id, sandbox_config, runtime_handler, pod_ips, etc_hosts) = images.during(made).await?;
-    Ok(SandboxContext { sandbox_id, sandbox_config, runtime_handler, volumes, pod_ips, etc_hosts, attempts })
+    Ok(SandboxContext {
+        sandbox_id,
+        sandbox_config,
+        runtime_handler,
+        image_handler,
+        volumes,
+        pod_ips,
+        etc_hosts,
+        attempts,
+    })
 }
 
 async fn volumes(

@@ -1,10 +1,11 @@
 //! Starts containers, one after another (rows 5.7, 5.9, 5.22, 5.23, 30.3).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_cri::wire::{ContainerConfig, ContainerState, ContainerStatusRequest, container_state};
+use bridge_cri::wire::{ContainerConfig, ContainerState, ContainerStatusRequest, ImageSpec, container_state};
 use bridge_cri::{EnsureError, Ensured};
 use bridge_io::compute::computed;
 use futures::StreamExt;
@@ -14,15 +15,16 @@ use messages::facts::WaitingReason;
 use messages::image_manager::PresentImage;
 use pod_rules::reasons::ERR_IMAGE_PULL;
 
-use super::few_at_once;
 use super::images::{Images, step as image_step};
 use super::prepare::{Prepared, prepare};
 use super::release::remove_container;
 use super::sandbox::{ATTEMPTS_MAX, SandboxContext};
-use super::sync::{StartFailure, SyncOutcome, SyncTask};
+use super::sync::{ImageWait, StartFailure, SyncOutcome, SyncTask};
+use super::{Executor, few_at_once};
 use crate::container_config::{ContainerSetting, container_config};
 use crate::hooks::Hook;
 use crate::plan::StartContainer;
+use crate::pod_images::{ImageNeed, PodImage};
 use crate::retry::AFTER_LOST_ANSWER;
 use crate::spec::{ContainerKind, PodView};
 use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, RUN_CONTAINER_ERROR};
@@ -30,6 +32,10 @@ use crate::texts::{self, CREATE_CONTAINER_CONFIG_ERROR, CREATE_CONTAINER_ERROR, 
 /// How long a sync waits for an image; then the worker waits for that image on its own, and the sync goes on
 /// with the other containers.
 const IMAGE_PATIENCE: Duration = Duration::from_secs(1);
+/// What is in the runtime's answer when it cannot mount an image volume. Upstream looks for it at the beginning, where containerd
+/// does not put it.
+const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
+
 /// Starts the containers of the plan in order. One whose image is still on its way holds up those after it, but for restarts. An
 /// init container that does not start holds up all after it; a sidecar or a regular container does not.
 pub(super) async fn start_all(
@@ -87,25 +93,18 @@ async fn start_one(
 ) -> Done {
     let exec = &task.exec;
     exec.deps.metrics.started_containers.with_label_values(&[kind.metric_label()]).inc();
-    let step = exec.step(image_step(container)).await;
-    let answer = images.answer(&start.name, IMAGE_PATIENCE).await;
-    drop(step);
-    let failure = match answer {
-        None => {
-            outcome.image_waits.push((kind, start.name.clone()));
+    let failure = match had_images(task, sandbox_context, kind, container, images).await {
+        Err(NoImages::Awaited(image)) => {
+            outcome.image_waits.push(ImageWait { kind, container: start.name.clone(), image });
             return Done::AwaitsImage;
         }
-        Some(Ok(Ok(image))) => {
-            match create_and_start(task, sandbox_context, start, kind, container, &image, outcome).await {
+        Ok(had) => {
+            match create_and_start(task, sandbox_context, start, kind, container, &had, outcome).await {
                 Ok(done) => return done,
                 Err(failure) => failure,
             }
         }
-        Some(Ok(Err(error))) => image_failure(&error),
-        Some(Err(error)) => StartFailure {
-            waiting: waiting(ERR_IMAGE_PULL, &error.to_string()),
-            retry_after: Some(AFTER_LOST_ANSWER),
-        },
+        Err(NoImages::Failed(failure)) => failure,
     };
     let labels = [kind.metric_label(), failure.waiting.reason.as_str()];
     exec.deps.metrics.started_containers_errors.with_label_values(&labels).inc();
@@ -119,6 +118,67 @@ async fn start_one(
     exec.record(texts::failed(text), &kind.field_path(&start.name));
     outcome.failures.insert(start.name.clone(), failure);
     Done::NotStarted
+}
+
+/// The images that a container is created from.
+struct HadImages {
+    own: Arc<PresentImage>,
+    /// The images of its volumes, by the volume's name.
+    volumes: Arc<BTreeMap<String, ImageSpec>>,
+}
+
+/// Why the images are not all there.
+enum NoImages {
+    /// The worker waits for this one, apart from the sync.
+    Awaited(PodImage),
+    Failed(StartFailure),
+}
+
+/// The container's images: those of its volumes, then its own.
+async fn had_images(
+    task: &SyncTask,
+    sandbox_context: &SandboxContext,
+    kind: ContainerKind,
+    container: &Container,
+    images: &mut Images,
+) -> Result<HadImages, NoImages> {
+    let mut of_volumes = BTreeMap::new();
+    for need in images.needs_of_volumes(container) {
+        let present = had_image(task, &need, images).await?;
+        of_volumes.insert(need.image, present);
+    }
+    let own = had_image(task, &ImageNeed::of_container(kind, container), images).await?;
+    let volumes = images.volumes().mounts_of(container).filter_map(|(name, need)| {
+        let spec = ImageSpec {
+            image: of_volumes.get(&need.image)?.image_ref.clone(),
+            user_specified_image: need.reference.to_string(),
+            runtime_handler: sandbox_context.image_handler.clone(),
+            ..ImageSpec::default()
+        };
+        Some((name.to_owned(), spec))
+    });
+    let volumes = Arc::new(volumes.collect());
+    Ok(HadImages { own, volumes })
+}
+
+async fn had_image(
+    task: &SyncTask,
+    need: &ImageNeed,
+    images: &mut Images,
+) -> Result<Arc<PresentImage>, NoImages> {
+    images.want(&task.exec, need);
+    let step = task.exec.step(image_step(need)).await;
+    let answer = images.answer(&need.image, IMAGE_PATIENCE).await;
+    drop(step);
+    match answer {
+        None => Err(NoImages::Awaited(need.image.clone())),
+        Some(Ok(Ok(image))) => Ok(image),
+        Some(Ok(Err(error))) => Err(NoImages::Failed(image_failure(&error))),
+        Some(Err(error)) => Err(NoImages::Failed(StartFailure {
+            waiting: waiting(ERR_IMAGE_PULL, &error.to_string()),
+            retry_after: Some(AFTER_LOST_ANSWER),
+        })),
+    }
 }
 
 /// The failure that the worker keeps for an image that ImageManager could not provide.
@@ -145,11 +205,13 @@ async fn create_and_start(
     start: &StartContainer,
     kind: ContainerKind,
     container: &Container,
-    image: &Arc<PresentImage>,
+    had: &HadImages,
     outcome: &mut SyncOutcome,
 ) -> Result<Done, StartFailure> {
     let exec = &task.exec;
-    let (id, attempt, adopted) = create(task, sandbox_context, start, container, image, outcome).await?;
+    let made = create(task, sandbox_context, start, container, had, outcome).await;
+    count_image_volumes(exec, container, had, made.as_ref().err());
+    let (id, attempt, adopted) = made?;
     outcome.created.push(start.name.clone());
     let field_path = kind.field_path(&start.name);
     exec.record(texts::created(), &field_path);
@@ -174,6 +236,26 @@ async fn create_and_start(
     }
 }
 
+/// Counts the image volumes of a container that was to be created.
+fn count_image_volumes(
+    exec: &Executor,
+    container: &Container,
+    had: &HadImages,
+    failure: Option<&StartFailure>,
+) {
+    let metrics = &exec.deps.metrics;
+    metrics.image_volumes_requested.inc_by(had.volumes.len() as u64);
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts = mounts.filter(|mount| had.volumes.contains_key(&mount.name)).count() as u64;
+    match failure {
+        None => metrics.image_volumes_mounted.inc_by(mounts),
+        Some(failure) if failure.waiting.message.contains(IMAGE_VOLUME_MOUNT_FAILED) => {
+            metrics.image_volumes_errors.inc_by(mounts);
+        }
+        Some(_) => {}
+    }
+}
+
 /// Creates the container, under a higher attempt if an unusable container has the name. Returns the ID, the
 /// attempt, and whether the container existed already.
 async fn create(
@@ -181,7 +263,7 @@ async fn create(
     sandbox_context: &SandboxContext,
     start: &StartContainer,
     container: &Container,
-    image: &Arc<PresentImage>,
+    had: &HadImages,
     outcome: &mut SyncOutcome,
 ) -> Result<(String, u32, bool), StartFailure> {
     let exec = &task.exec;
@@ -193,7 +275,7 @@ async fn create(
     let suffix = format!("{:08x}", exec.deps.clock.random_u64() >> 32);
     let log = exec.deps.dirs.create_termination_log(exec.uid(), &start.name, &suffix).await;
     let log = log.map_err(|error| failure(CREATE_CONTAINER_ERROR, &error.to_string()))?.display().to_string();
-    let inputs = Inputs { container, image, prepared, log, target };
+    let inputs = Inputs { container, had, prepared, log, target };
     loop {
         let config = configured(task, sandbox_context, &inputs, attempt).await?;
         let step = exec.step(format!("CreateContainer {}", start.name)).await;
@@ -233,7 +315,7 @@ async fn create(
 /// The inputs of a container's configuration that are the same for each attempt.
 struct Inputs<'a> {
     container: &'a Container,
-    image: &'a Arc<PresentImage>,
+    had: &'a HadImages,
     prepared: Arc<Prepared>,
     /// The path on the host of the termination log.
     log: String,
@@ -251,8 +333,9 @@ async fn configured(
     let made = computed(&exec.deps.compute, exec.uid(), {
         let (desired, pod, config) = (task.desired.clone(), exec.pod.clone(), exec.deps.config.clone());
         let (volumes, etc_hosts) = (sandbox_context.volumes.clone(), sandbox_context.etc_hosts.clone());
-        let Inputs { container, image, prepared, log, target } = inputs;
-        let (container, image, prepared) = ((*container).clone(), (*image).clone(), prepared.clone());
+        let Inputs { container, had, prepared, log, target } = inputs;
+        let (container, prepared) = ((*container).clone(), prepared.clone());
+        let (image, image_volumes) = (had.own.clone(), had.volumes.clone());
         let (log, target) = (log.clone(), target.clone());
         move || {
             let setting = ContainerSetting {
@@ -261,6 +344,8 @@ async fn configured(
                 volumes: &volumes,
                 environment: &prepared.environment,
                 sub_paths: &prepared.sub_paths,
+                image_volumes: &image_volumes,
+                image_sub_paths: &prepared.image_sub_paths,
                 recursive_read_only: prepared.recursive_read_only,
                 etc_hosts: etc_hosts.as_deref(),
                 termination_log: Some(log.as_str()),

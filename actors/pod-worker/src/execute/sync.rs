@@ -1,7 +1,7 @@
 //! One sync: kills the containers that must go, makes a sandbox, starts the containers that are to run (row
 //! 5.3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::release::{remove_container, remove_container_only, remove_logs, remov
 use super::{Executor, sandbox, start};
 use crate::hooks::Hook;
 use crate::plan::{KillContainer, KillReason, PodPlan};
+use crate::pod_images::PodImage;
 use crate::spec::{ContainerKind, PodView};
 use crate::termination::{kill_grace_seconds, terminate};
 use crate::texts;
@@ -30,8 +31,8 @@ pub(crate) struct SyncTask {
     pub desired: Arc<DesiredPod>,
     pub runtime: Arc<RuntimePod>,
     pub plan: PodPlan,
-    /// Images that ImageManager has provided already, by container name.
-    pub images: BTreeMap<String, Arc<PresentImage>>,
+    /// Images that ImageManager has provided already.
+    pub images: BTreeMap<PodImage, Arc<PresentImage>>,
     pub floors: Floors,
     /// The preStop hooks of the containers that this sync may stop.
     pub pre_stops: PreStops,
@@ -56,8 +57,10 @@ pub(crate) struct SyncOutcome {
     pub hooks: Vec<Hook>,
     /// The containers that could not be started, by name.
     pub failures: BTreeMap<String, StartFailure>,
-    /// The containers whose image takes long: the worker asks for the image apart from the sync.
-    pub image_waits: Vec<(ContainerKind, String)>,
+    /// The containers for which an image takes long: the worker asks for the image apart from the sync.
+    pub image_waits: Vec<ImageWait>,
+    /// The images of volumes that were had for containers that are still to be started.
+    pub images: BTreeMap<PodImage, Arc<PresentImage>>,
     /// An error that concerns the whole pod: of volumes, directories or the sandbox.
     pub pod_error: Option<String>,
     /// The volumes that the pod waits for, if volumes caused the error.
@@ -70,6 +73,14 @@ pub(crate) struct SyncOutcome {
     pub reset: bool,
     /// The least attempts that have a free name, as of the end of the sync.
     pub floors: Floors,
+}
+
+/// A container that waits for an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImageWait {
+    pub kind: ContainerKind,
+    pub container: String,
+    pub image: PodImage,
 }
 
 /// Why a container did not start, and when to try again.
@@ -169,10 +180,21 @@ impl SyncTask {
     }
 
     async fn start(&self, outcome: &mut SyncOutcome) {
-        let mut images = Images::new(self.images.clone());
+        let mut images = Images::new(&self.desired.pod, self.images.clone());
         match sandbox::sandbox_context(self, &mut images, outcome).await {
             Ok(sandbox_context) => start::start_all(self, &sandbox_context, &mut images, outcome).await,
             Err(error) => outcome.pod_error = Some(error),
         }
+        outcome.images = self.images_left(&images, outcome);
+    }
+
+    /// The images of volumes for the containers that were neither created nor failed: these wait for another image, or for a
+    /// container before them, and ask for no image a second time.
+    fn images_left(&self, images: &Images, outcome: &SyncOutcome) -> BTreeMap<PodImage, Arc<PresentImage>> {
+        let named = PodView::of(&self.desired.pod).by_name();
+        let created: BTreeSet<&str> = outcome.created.iter().map(String::as_str).collect();
+        let waits = |name: &str| !created.contains(name) && !outcome.failures.contains_key(name);
+        let left = self.plan.start.iter().filter(|start| waits(&start.name));
+        images.of_volumes(left.filter_map(|start| named.find(&start.name)).map(|(_, container)| container))
     }
 }

@@ -1,11 +1,13 @@
 //! Begins the worker's steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::ActorContext;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use messages::image_manager::PresentImage;
 use messages::runtime::ContainerState;
 use messages::status_manager::GetPodStatus;
 use pod_rules::phases;
@@ -18,6 +20,7 @@ use super::{PodWorker, Timer};
 use crate::execute::{Executor, Progress, SyncTask, release, stop_all};
 use crate::lifecycle::Trigger;
 use crate::plan::PodPlan;
+use crate::pod_images::{ImageVolumes, PodImage};
 use crate::retry::{self, jittered, later};
 use crate::spec::PodView;
 use crate::step::{Release, Step};
@@ -205,8 +208,7 @@ impl PodWorker {
         else {
             return;
         };
-        let wanted = plan.start.iter().filter_map(|start| self.images.remove_entry(&start.name));
-        let images: BTreeMap<_, _> = wanted.collect();
+        let images = self.images_for(&desired.pod, &plan);
         self.starting |= plan.create_sandbox.is_some();
         self.to_be_hooked = with_hook(&desired.pod, &plan);
         self.replaces(&plan);
@@ -233,6 +235,22 @@ impl PodWorker {
             },
         );
         self.started(TaskKind::Sync, effect, ctx);
+    }
+
+    /// Takes the images that the containers to start need, those of their volumes among them, out of what was answered.
+    fn images_for(&mut self, pod: &Pod, plan: &PodPlan) -> BTreeMap<PodImage, Arc<PresentImage>> {
+        if self.images.is_empty() {
+            return BTreeMap::new();
+        }
+        let (named, volumes) = (PodView::of(pod).by_name(), ImageVolumes::of(pod));
+        let mut needed = BTreeSet::new();
+        for start in &plan.start {
+            needed.insert(PodImage::Container(Arc::from(start.name.as_str())));
+            let container = named.find(&start.name).map(|(_, container)| container);
+            let of_volumes = container.iter().flat_map(|container| volumes.mounted_by(container));
+            needed.extend(of_volumes.map(|need| need.image.clone()));
+        }
+        needed.iter().filter_map(|image| self.images.remove_entry(image)).collect()
     }
 
     /// There is no step: waits for a message, or until the next moment at which there may be one.

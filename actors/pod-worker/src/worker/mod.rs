@@ -29,18 +29,20 @@ use messages::pod_worker::{EvictPod, ResendPod};
 use messages::runtime::{RuntimeHealth, RuntimePod};
 use messages::{PodRef, PodUid};
 use pod_rules::phases;
-use supervision::{Ctx, EffectId, Subsystem};
+use supervision::{Ctx, Subsystem};
 use tokio::time::Instant;
 
 use self::begin::Task;
 use self::clock::Anchor;
 use self::hooks::{HookWait, Hooking};
+use self::outcome::Pull;
 use crate::backoff::CrashBackoff;
 use crate::deps::PodWorkerDeps;
 use crate::execute::{AskPlaces, Floors, PreStops, Progress, SandboxMade};
 use crate::lifecycle::{Change, Lifecycle, Trigger};
 use crate::past::Past;
 use crate::plan::AttemptHistory;
+use crate::pod_images::PodImage;
 use crate::pull_time::PullTime;
 use crate::retry::jittered;
 use crate::step::{ReconcileInput, Step, next};
@@ -108,7 +110,7 @@ pub struct PodWorker {
     past: Past,
     backoff: CrashBackoff,
     floors: Floors,
-    images: BTreeMap<String, Arc<PresentImage>>,
+    images: BTreeMap<PodImage, Arc<PresentImage>>,
     stopped_sandboxes: BTreeSet<Arc<str>>,
     waiting: Arc<BTreeMap<String, WaitingReason>>,
     /// Since when the pod has waited for volumes, or since the last event about that wait.
@@ -122,7 +124,7 @@ pub struct PodWorker {
     // The work under way.
     task: Option<Task>,
     asking: bool,
-    pulls: BTreeMap<String, EffectId>,
+    pulls: BTreeMap<PodImage, Pull>,
     /// postStart hooks under way, by container name.
     hooks: BTreeMap<String, Hooking>,
     /// The wait of the pod's stop for them.
@@ -293,7 +295,7 @@ impl PodWorker {
     /// worker waits for them, and for a look after them, before it kills anything.
     fn cut_short(&mut self, change: Change, ctx: &mut Ctx<Self>) {
         for (_, pull) in std::mem::take(&mut self.pulls) {
-            ctx.cancel_effect(pull);
+            ctx.cancel_effect(pull.effect);
         }
         self.known.pulling.clear();
         if matches!(change, Change::Began | Change::Shortened) {

@@ -1,21 +1,25 @@
 //! Takes in the outcomes of steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
+use messages::facts::DesiredPod;
 use messages::runtime::{ContainerState, RuntimePod};
 use messages::volume_manager::VolumesNotReady;
-use supervision::{Ctx, Effect};
+use supervision::{Ctx, Effect, EffectId};
 use tokio::time::Instant;
 
 use super::PodWorker;
 use crate::execute::{
-    ImageAnswer, PullContext, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure, image_step,
+    ImageAnswer, ImageWait, PullContext, StartFailure, StopOutcome, SyncOutcome, ask_image, image_failure,
+    image_step,
 };
 use crate::hash::container_hash;
 use crate::plan::{Failure, PodPlan};
+use crate::pod_images::{ImageNeed, ImageVolumes, PodImage};
 use crate::retry::{self, jittered, later};
 use crate::spec::{ContainerKind, Listed, PodView};
 use crate::step::Release;
@@ -23,6 +27,13 @@ use crate::texts;
 
 /// An event is recorded for a pod that has waited this long for its volumes (row 10.1).
 const VOLUMES_PATIENCE: Duration = Duration::from_secs(123);
+
+/// An image that is waited for apart from the worker's task.
+pub(super) struct Pull {
+    pub effect: EffectId,
+    /// The containers that wait for it, by name, with the hash of the spec that each waits with.
+    pub waits: BTreeMap<String, (ContainerKind, u64)>,
+}
 
 impl PodWorker {
     fn ended(&mut self, operation: &str, ctx: &mut Ctx<Self>) {
@@ -75,14 +86,8 @@ impl PodWorker {
         if let Some(problem) = &self.problem {
             tracing::warn!(problem, pod = %self.uid, "Sync failed");
         }
-        if !outcome.image_waits.is_empty() {
-            let context = PullContext::of(&desired.pod);
-            for (kind, name) in outcome.image_waits {
-                if let Some((_, container)) = named.find(&name) {
-                    self.wait_for_image(kind, &container, &context, ctx);
-                }
-            }
-        }
+        self.images.extend(outcome.images);
+        self.wait_for_images(&desired, outcome.image_waits, ctx);
         for hook in outcome.hooks {
             self.run_hook(hook, ctx);
         }
@@ -172,51 +177,88 @@ impl PodWorker {
         }
     }
 
-    /// Waits for an image that takes long, apart from the worker's task.
+    /// Waits for images that take long, apart from the worker's task.
+    fn wait_for_images(&mut self, desired: &DesiredPod, waits: Vec<ImageWait>, ctx: &mut Ctx<Self>) {
+        if waits.is_empty() {
+            return;
+        }
+        let named = PodView::of(&desired.pod).by_name();
+        let (context, volumes) = (PullContext::of(&desired.pod), ImageVolumes::of(&desired.pod));
+        for ImageWait { kind, container, image } in waits {
+            let Some((_, container)) = named.find(&container) else { continue };
+            // The pod may have changed during the sync.
+            let need = match image {
+                PodImage::Container(_) => Some(ImageNeed::of_container(kind, &container)),
+                of_volume => {
+                    volumes.mounted_by(&container).into_iter().find(|need| need.image == of_volume).cloned()
+                }
+            };
+            if let Some(need) = need {
+                self.wait_for_image(kind, &container, &need, &context, ctx);
+            }
+        }
+    }
+
+    /// Several containers that wait for an image of volumes wait for one answer.
     fn wait_for_image(
         &mut self,
         kind: ContainerKind,
         container: &Container,
+        need: &ImageNeed,
         context: &PullContext,
         ctx: &mut Ctx<Self>,
     ) {
         let Some(exec) = self.executor() else { return };
-        let step = self.progress.begin(image_step(container));
-        let question = ask_image(&exec, context, kind, container);
+        self.known.pulling.insert(container.name.clone());
+        let waits = (container.name.clone(), (kind, container_hash(container)));
+        if let Some(pull) = self.pulls.get_mut(&need.image) {
+            pull.waits.extend([waits]);
+            return;
+        }
+        let step = self.progress.begin(image_step(need));
+        let question = ask_image(&exec, context, need);
         let work = async move {
             let _step = step;
             question.await
         };
-        let (waited, hash) = (container.name.clone(), container_hash(container));
+        let image = need.image.clone();
         let effect = ctx.effect(
             Effect::lasting("EnsureImage"),
             Some(self.uid.clone()),
             work,
             move |worker, answer, ctx| {
-                worker.pulls.remove(&waited);
-                worker.known.pulling.remove(&waited);
-                worker.image_answered(kind, &waited, hash, answer);
+                let waits = worker.pulls.remove(&image).map(|pull| pull.waits).unwrap_or_default();
+                for (container, (kind, hash)) in waits {
+                    worker.known.pulling.remove(&container);
+                    worker.image_answered(kind, &container, hash, &image, &answer);
+                }
                 worker.unblocked(ctx);
                 worker.tell_report(ctx);
                 worker.reconcile(ctx);
             },
         );
-        self.pulls.insert(container.name.clone(), effect);
-        self.known.pulling.insert(container.name.clone());
+        self.pulls.insert(need.image.clone(), Pull { effect, waits: [waits].into() });
         ctx.set_timer(super::Timer::Progress, super::report::BLOCKED_AFTER);
     }
 
-    fn image_answered(&mut self, kind: ContainerKind, name: &str, hash: u64, answer: ImageAnswer) {
+    fn image_answered(
+        &mut self,
+        kind: ContainerKind,
+        name: &str,
+        hash: u64,
+        image: &PodImage,
+        answer: &ImageAnswer,
+    ) {
         let Some(desired) = self.desired.clone() else { return };
         let current = PodView::of(&desired.pod).find(name).map(Listed::container);
         let Some(container) = current.filter(|container| container_hash(container) == hash) else { return };
         match answer {
-            Ok(Ok(image)) => {
-                self.images.insert(name.to_owned(), image);
+            Ok(Ok(present)) => {
+                self.images.insert(image.clone(), present.clone());
             }
             Ok(Err(error)) => {
                 self.record(texts::failed(&error.reason), &kind.field_path(name));
-                self.remember(&container, image_failure(&error));
+                self.remember(&container, image_failure(error));
             }
             // The next sync asks again.
             Err(error) => {

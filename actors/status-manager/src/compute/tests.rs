@@ -543,6 +543,7 @@ fn long_termination_messages_share_the_room() {
 
 mod crowd;
 mod in_place;
+mod mounts;
 
 #[test]
 fn a_stop_signal_is_told_while_its_gate_is_on() {

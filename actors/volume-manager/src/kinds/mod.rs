@@ -6,6 +6,7 @@ mod csi;
 mod empty_dir;
 mod flex;
 mod host_path;
+mod image;
 mod local;
 mod nfs;
 mod objects;
@@ -58,6 +59,7 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &objects::SECRET,
     &empty_dir::EmptyDir,
     &host_path::HostPath,
+    &image::Image,
     &local::Local,
     &nfs::Nfs,
     &csi::Csi,

@@ -63,6 +63,7 @@ const EFFECTIVE: &[&str] = &[
     "CustomCPUCFSQuotaPeriod",
     "EnvFiles",
     "HostnameOverride",
+    "ImageVolumeWithDigest",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "KubeletServiceAccountTokenForCredentialProviders",

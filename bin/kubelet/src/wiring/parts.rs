@@ -177,6 +177,8 @@ pub struct Settings {
     pub restart_rules: pod_sources::RestartRules,
     /// The feature gate PodReadyToStartContainersCondition.
     pub ready_to_start_condition: bool,
+    /// The feature gate ImageVolumeWithDigest.
+    pub image_volume_digests: bool,
     /// `fileCheckFrequency`.
     pub file_check: Duration,
     /// `httpCheckFrequency`.

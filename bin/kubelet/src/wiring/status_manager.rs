@@ -14,6 +14,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<StatusManager>) -> promethe
         host_ips: settings.host_ips.clone(),
         ready_to_start_condition: settings.ready_to_start_condition,
         stop_signals: settings.worker.rules.stop_signals,
+        image_volume_digests: settings.image_volume_digests,
         checkpoints: bridge.checkpoints.for_owner(messages::status_manager::RECEIVER),
         clock: bridge.clock.clone(),
         desired: actors.manager.address(),

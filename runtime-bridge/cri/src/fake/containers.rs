@@ -233,6 +233,9 @@ impl State {
             let message = format!("failed to resolve image {wanted:?}: not found");
             return refuse(CriErrorKind::NotFound, message);
         };
+        if let Err(message) = self.mount_images(&config.mounts) {
+            return refuse(CriErrorKind::Other, message);
+        }
         let behaviour = self.behaviour(config);
         if let Some(message) = behaviour.create_error {
             return refuse(CriErrorKind::Other, message);
@@ -261,6 +264,28 @@ impl State {
         self.containers.insert(id.clone(), container);
         self.event(&sandbox_id, &id, ContainerEventType::ContainerCreatedEvent, at);
         Ok(id)
+    }
+
+    /// Whether the images among the mounts can be mounted. A containerd before 2.1 takes them for directories without a name.
+    fn mount_images(&self, mounts: &[Mount]) -> Result<(), String> {
+        for mount in mounts {
+            match &mount.image {
+                _ if !mount.host_path.is_empty() => {}
+                Some(image) if self.mounts_images => {
+                    if self.image(&image.image).is_none() {
+                        let image = &image.image;
+                        return Err(format!(
+                            "failed to mount image volume: ImageVolumeMountFailed: failed to resolve image {image:?}: not found"
+                        ));
+                    }
+                }
+                _ => {
+                    let why = "failed to mkdir \"\": mkdir : no such file or directory";
+                    return Err(format!("failed to generate spec: {why}"));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn start_container(&mut self, id: &str) -> Result<(), CriError> {

@@ -122,6 +122,11 @@ impl FakeRuntime {
         self
     }
 
+    /// The runtime mounts images, as containerd from 2.1 on, or does not know of them.
+    pub fn set_mounts_images(&self, mounts: bool) {
+        self.node.update(|state| state.mounts_images = mounts);
+    }
+
     /// Scripts the containers that match: the first behaviour is for attempt 0 and so on, the last for all later
     /// attempts.
     ///

@@ -46,6 +46,7 @@ impl Subject for Alone {
             host_ips: vec!["192.0.2.10".to_owned()],
             ready_to_start_condition: true,
             stop_signals: false,
+            image_volume_digests: false,
             checkpoints: stage.checkpoints.clone(),
             clock: stage.clock.clone(),
             desired: Address::sink("PodManager", move |_: ResendDesired| {

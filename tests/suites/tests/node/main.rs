@@ -32,6 +32,7 @@ mod gates;
 mod hangs;
 mod heartbeat;
 mod hooks;
+mod image_volumes;
 mod images;
 mod levels;
 mod life;

@@ -68,6 +68,23 @@ fn pod_of(api: &FakeApi, name: &str, image: &str, policy: &str, secrets: &[&str]
     api.put::<Pod>(&serde_json::from_value(json).expect("a pod"));
 }
 
+/// A pod with the private image as a volume.
+fn pod_with_volume(api: &FakeApi, name: &str, secrets: &[&str]) {
+    let secrets: Vec<_> = secrets.iter().map(|name| json!({ "name": name })).collect();
+    let json = json!({
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "nodeName": "node", "terminationGracePeriodSeconds": 1, "imagePullSecrets": secrets,
+            "volumes": [{ "name": "files", "image": { "reference": IMAGE, "pullPolicy": "IfNotPresent" } }],
+            "containers": [{
+                "name": "main", "image": testkit::node::IMAGE, "imagePullPolicy": "IfNotPresent",
+                "command": ["serve"], "volumeMounts": [{ "name": "files", "mountPath": "/files" }]
+            }]
+        }
+    });
+    api.put::<Pod>(&serde_json::from_value(json).expect("a pod"));
+}
+
 fn status(api: &FakeApi, name: &str) -> PodStatus {
     api.get::<Pod>(NS, name).and_then(|pod| pod.status).unwrap_or_default()
 }
@@ -375,6 +392,23 @@ fn no_pull_begins_that_cannot_be_recorded() {
         assert!(message.starts_with(&said) && message.ends_with("no space left on device"), "{message}");
         assert_eq!(world.runtime.counts().get(&Rpc::PullImage), None);
         until("mine to run", || runs(&api, "mine")).await;
+        node.stop().await;
+    });
+}
+
+#[test]
+fn the_images_of_volumes_are_had_with_the_pods_secrets() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (world, api) = private(99, Duration::ZERO);
+        secret(&api, "good", "hush");
+        pod_with_volume(&api, "mine", &["good"]);
+        pod_with_volume(&api, "stranger", &[]);
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until("the one to run and the other to be refused", || {
+            runs(&api, "mine") && waits(&api, "stranger", &FAILED)
+        })
+        .await;
+        assert_eq!((containers(&world, "mine"), containers(&world, "stranger")), (1, 0));
         node.stop().await;
     });
 }

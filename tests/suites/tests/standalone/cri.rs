@@ -59,6 +59,14 @@ impl Cri {
         default.and_then(|handler| handler.features).is_some_and(|has| has.recursive_read_only_mounts)
     }
 
+    /// Whether the runtime mounts images and parts of them as volumes: containerd does from 2.2 on.
+    pub fn mounts_images(&self) -> bool {
+        let told = block_on(self.client.version(VersionRequest::default())).expect("a version");
+        let version = told.runtime_version.trim_start_matches('v');
+        let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next(), parts.next()) >= (Some(2), Some(2))
+    }
+
     /// A container's status; `None` if it does not exist.
     pub fn status(&self, id: &str) -> Option<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };

@@ -2,6 +2,7 @@
 
 mod credentials;
 mod http;
+mod image_volumes;
 mod nasty;
 mod policies;
 mod pulls;
@@ -14,7 +15,7 @@ use crate::Alone;
 use crate::environment::Missing;
 
 pub fn all() -> Vec<(&'static str, Alone)> {
-    [policies::ALL, credentials::ALL, pulls::ALL, trouble::ALL].concat()
+    [policies::ALL, credentials::ALL, image_volumes::ALL, pulls::ALL, trouble::ALL].concat()
 }
 
 /// Whether a registry can be started.
