@@ -18,6 +18,7 @@ mod log_query;
 mod logs;
 mod metrics;
 mod pods;
+mod pprof;
 mod routes;
 mod secured;
 mod sending;

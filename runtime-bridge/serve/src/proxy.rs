@@ -29,7 +29,7 @@ use tokio_rustls::TlsConnector;
 
 use super::channels::{self, Channels};
 use super::connection::Connection;
-use super::websocket::Handshake;
+use super::websocket::{Handshake, offers};
 use super::{moving, wrapping};
 
 /// How long the runtime's server may take to answer: it is on this machine, so it answers soon or never.
@@ -55,6 +55,20 @@ pub enum Way {
     Channels(Channels),
     /// The caller speaks SPDY inside a WebSocket.
     Inside,
+}
+
+impl Way {
+    /// The way of a request for exec or attach with these channels: they are translated if the caller offers version 5 of them.
+    #[must_use]
+    pub fn of_channels(headers: &HeaderMap, channels: Channels) -> Self {
+        if offers(headers, |one| one == channels::CALLERS) { Self::Channels(channels) } else { Self::Through }
+    }
+
+    /// The way of a request for port-forward.
+    #[must_use]
+    pub fn of_ports(headers: &HeaderMap) -> Self {
+        if offers(headers, |one| wrapping::inner(one).is_some()) { Self::Inside } else { Self::Through }
+    }
 }
 
 /// The address and path at which the runtime serves a stream.
@@ -369,6 +383,21 @@ mod tests {
             assert!(onward(way, &Method::GET, &websocket(protocols)).is_err(), "{protocols}");
         }
         assert!(onward(channels, &Method::POST, &websocket("v5.channel.k8s.io")).is_err());
+    }
+
+    #[test]
+    fn only_websockets_that_no_runtime_speaks_are_translated() {
+        let all = Channels { stdin: true, ..Channels::default() };
+        let ways = |upgrade: &'static str, protocols: &'static str| {
+            let mut headers = websocket(protocols);
+            headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
+            (Way::of_channels(&headers, all), Way::of_ports(&headers))
+        };
+        let (five, inside) = (Way::Channels(all), Way::Inside);
+        assert_eq!(ways("WebSocket", "v4.channel.k8s.io, v5.channel.k8s.io"), (five, Way::Through));
+        assert_eq!(ways("websocket", "SPDY/3.1+portforward.k8s.io"), (Way::Through, inside));
+        assert_eq!(ways("websocket", "v4.channel.k8s.io"), (Way::Through, Way::Through));
+        assert_eq!(ways("SPDY/3.1", "v5.channel.k8s.io"), (Way::Through, Way::Through));
     }
 
     #[test]

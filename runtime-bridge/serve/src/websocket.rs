@@ -2,7 +2,7 @@
 
 use std::io;
 
-use axum::http::header::{SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
+use axum::http::header::{SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE};
 use axum::http::{HeaderMap, Method};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -58,6 +58,12 @@ impl Handshake {
         let key = key.ok_or("Sec-WebSocket-Key must be 16 bytes in base64")?;
         Ok(Self { accept: accept(key), offered: offered(headers).map(str::to_owned).collect() })
     }
+}
+
+/// Whether a request for a WebSocket offers such a protocol.
+pub fn offers(headers: &HeaderMap, is_it: impl Fn(&str) -> bool) -> bool {
+    headers.get(UPGRADE).is_some_and(|upgrade| upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && offered(headers).any(is_it)
 }
 
 /// The WebSocket protocols that a request offers.

@@ -62,6 +62,7 @@ const EFFECTIVE: &[&str] = &[
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",
     "EnvFiles",
+    "ExtendWebSocketsToKubelet",
     "HostnameOverride",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
