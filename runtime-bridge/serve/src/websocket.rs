@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The most bytes that are read, and written in a frame, at once.
-pub const CHUNK_BYTES: usize = 16 * 1024;
+pub const CHUNK_BYTES: usize = 8 * 1024;
 /// The most bytes of the body of a frame that controls the connection (RFC 6455, 5.5).
 const CONTROL_BYTES_MAX: u64 = 125;
 /// What RFC 6455 (1.3) puts behind the caller's key.

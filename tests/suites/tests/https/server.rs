@@ -243,8 +243,7 @@ impl Server {
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);
         let one_of = held.clone();
-        let (pods, all) = (desired.clone(), desired);
-        let one = status.clone();
+        let (pods, all, one) = (desired.clone(), desired, status.clone());
         let metrics = ApiMetrics::new(Registries::default(), Timestamp::UNIX_EPOCH).unwrap();
         let answers = Answers {
             tree: Tree::new(Policy::default()),
