@@ -159,7 +159,7 @@ where
             done = replying => done,
         }
     };
-    farewell(ended, &mut *sink.lock().await, &mut callers).await
+    farewell(ended, &mut sink.into_inner(), &mut callers).await
 }
 
 /// Writes a frame to the runtime's server.
@@ -199,7 +199,7 @@ where
     let (mut buffer, mut part) = (vec![0; CHUNK_BYTES], Part::Start);
     loop {
         let (len, ends) = match callers.next(&mut buffer).await? {
-            Piece::Bytes { len, ends, .. } => (len, ends),
+            Piece::Bytes { len, ends } => (len, ends),
             Piece::Ping(body) => {
                 sink.lock().await.pong(&body).await?;
                 continue;

@@ -89,8 +89,6 @@ pub enum Piece {
     Bytes {
         /// How many.
         len: usize,
-        /// They are its first ones.
-        begins: bool,
         /// They are its last ones.
         ends: bool,
     },
@@ -112,16 +110,13 @@ pub struct Frames<R> {
     at: usize,
     /// The present frame is the last one of its message.
     is_final: bool,
-    /// The next piece is the first one of its message.
-    begins: bool,
     in_message: bool,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     /// Reads from a stream. Messages of text are a violation unless they are taken, as bytes.
     pub fn new(stream: R, takes_text: bool) -> Self {
-        let mask = [0; 4];
-        Self { stream, takes_text, left: 0, mask, at: 0, is_final: true, begins: false, in_message: false }
+        Self { stream, takes_text, left: 0, mask: [0; 4], at: 0, is_final: true, in_message: false }
     }
 
     /// What comes next; its bytes are put into `buffer`, which has room for some.
@@ -176,7 +171,6 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         if len > i64::MAX.unsigned_abs() {
             return Err(violation("a frame is longer than frames can be"));
         }
-        self.begins |= opcode != CONTINUATION;
         (self.in_message, self.is_final, self.left) = (!is_final, is_final, len);
         Ok(())
     }
@@ -206,9 +200,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Ok(self.piece(read))
     }
 
-    fn piece(&mut self, len: usize) -> Piece {
-        let begins = std::mem::take(&mut self.begins);
-        Piece::Bytes { len, begins, ends: self.is_final && self.left == 0 }
+    fn piece(&self, len: usize) -> Piece {
+        Piece::Bytes { len, ends: self.is_final && self.left == 0 }
     }
 
     fn unmask(&mut self, bytes: &mut [u8]) {
@@ -342,12 +335,12 @@ mod tests {
     }
 
     /// All pieces of these bytes, and the error after them.
-    async fn read(bytes: &[u8], room: usize) -> (Vec<(Vec<u8>, bool, bool)>, Vec<Piece>, io::ErrorKind) {
+    async fn read(bytes: &[u8], room: usize) -> (Vec<(Vec<u8>, bool)>, Vec<Piece>, io::ErrorKind) {
         let mut frames = Frames::new(bytes, false);
         let (mut data, mut others, mut buffer) = (Vec::new(), Vec::new(), vec![0; room]);
         loop {
             match frames.next(&mut buffer).await {
-                Ok(Piece::Bytes { len, begins, ends }) => data.push((buffer[..len].to_vec(), begins, ends)),
+                Ok(Piece::Bytes { len, ends }) => data.push((buffer[..len].to_vec(), ends)),
                 Ok(other) => others.push(other),
                 Err(error) => return (data, others, error.kind()),
             }
@@ -369,17 +362,16 @@ mod tests {
         .concat();
         for room in [2, 5, 4096] {
             let (data, others, end) = read(&bytes, room).await;
-            let all: Vec<u8> = data.iter().flat_map(|(bytes, ..)| bytes.clone()).collect();
+            let all: Vec<u8> = data.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
             assert_eq!(all, [b"helloabc".to_vec(), vec![7; 300]].concat(), "{room}");
-            assert_eq!(data.iter().filter(|(_, begins, _)| *begins).count(), 3, "{room}");
-            assert_eq!(data.iter().filter(|(.., ends)| *ends).count(), 3, "{room}");
+            assert_eq!(data.iter().filter(|(_, ends)| *ends).count(), 3, "{room}");
             assert_eq!(others, [Piece::Ping(b"are you there".to_vec()), Piece::Close]);
             assert_eq!(end, io::ErrorKind::UnexpectedEof);
         }
         let (data, ..) = read(&bytes, 5).await;
-        assert_eq!(data[0], (b"hello".to_vec(), true, true));
-        assert_eq!(data[1], (Vec::new(), true, false));
-        assert_eq!(data[3], (b"c".to_vec(), false, true));
+        assert_eq!(data[0], (b"hello".to_vec(), true));
+        assert_eq!(data[1], (Vec::new(), false));
+        assert_eq!(data[3], (b"c".to_vec(), true));
     }
 
     #[tokio::test]
@@ -404,7 +396,7 @@ mod tests {
         let text = masked(FINAL | TEXT, b"x");
         let mut taking = Frames::new(&text[..], true);
         let piece = taking.next(&mut [0; 8]).await.unwrap();
-        assert_eq!(piece, Piece::Bytes { len: 1, begins: true, ends: true });
+        assert_eq!(piece, Piece::Bytes { len: 1, ends: true });
     }
 
     #[tokio::test]

@@ -69,7 +69,7 @@ where
             done = input => done,
         }
     };
-    farewell(ended, &mut *sink.lock().await, &mut callers).await
+    farewell(ended, &mut sink.into_inner(), &mut callers).await
 }
 
 /// Closes the WebSocket and returns how the conversation `ended`. What the caller still sends is read for a moment:
