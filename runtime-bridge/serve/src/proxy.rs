@@ -160,7 +160,7 @@ fn onward(
 fn agreed(way: Way, asked: Option<&Handshake>, answer: &HeaderMap) -> Result<HeaderMap, String> {
     let Some(asked) = asked else { return Ok(passing(answer)) };
     let text = |name: &HeaderName| answer.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    if !text(&UPGRADE).is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(SPDY)) {
+    if text(&UPGRADE).is_none_or(|upgrade| !upgrade.eq_ignore_ascii_case(SPDY)) {
         return Err(format!("unable to upgrade: the runtime's streaming server does not speak {SPDY}"));
     }
     let chosen = text(&VERSION).filter(|chosen| !chosen.is_empty());

@@ -285,16 +285,16 @@ impl<W: AsyncWrite + Unpin> Sink<W> {
     }
 }
 
-/// A caller's frame with these bytes, masked.
+/// A caller's frame with these bytes, masked; they are at most 65535.
 #[cfg(test)]
 pub fn masked(first: u8, body: &[u8]) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let mut frame = vec![first];
-    match body.len() {
-        len @ ..126 => frame.push(0x80 | u8::try_from(len).unwrap()),
-        len => {
+    match (u8::try_from(body.len()), u16::try_from(body.len())) {
+        (Ok(len @ ..126), _) => frame.push(0x80 | len),
+        (_, len) => {
             frame.push(0x80 | 126);
-            frame.extend_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
+            frame.extend_from_slice(&len.expect("a short body").to_be_bytes());
         }
     }
     frame.extend_from_slice(&mask);
