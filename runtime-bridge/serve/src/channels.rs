@@ -104,6 +104,13 @@ impl Streams {
         self.numbers[at]
     }
 
+    /// The runtime takes nothing more. It may yet have something to say.
+    fn refused(&self) {
+        for channel in [STDIN, RESIZE] {
+            self.sent[usize::from(channel)].store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the runtime has ended everything that the caller reads.
     fn all_heard(&self) -> bool {
         [STDOUT, STDERR, STATUS]
@@ -148,15 +155,16 @@ where
                     Reply::Pong(number) => spdy::pong(number),
                     Reply::End(stream) => spdy::data_head(stream, true, 0).to_vec(),
                 };
-                written(&onward, &frame, &[]).await?;
+                if written(&onward, &frame, &[]).await.is_err() {
+                    streams.refused();
+                }
             }
-            Ok::<(), io::Error>(())
         };
         tokio::select! {
             biased;
             done = output => done,
             done = input => done,
-            done = replying => done,
+            () = replying => Ok(()),
         }
     };
     farewell(ended, &mut sink.into_inner(), &mut callers).await
@@ -184,7 +192,8 @@ fn violation(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Passes on what the caller sends until the caller closes the WebSocket.
+/// Passes on what the caller sends until the caller closes the WebSocket. What the runtime does not take is forgotten: a
+/// process that has ended takes no input, and its status is yet to come.
 async fn input<R, W, B>(
     callers: &mut Frames<R>,
     sink: &Mutex<Sink<W>>,
@@ -214,7 +223,10 @@ where
         match (part, bytes) {
             (Part::Of(channel), [_, ..]) => {
                 if let Some(stream) = streams.input(channel) {
-                    written(onward, &spdy::data_head(stream, false, bytes.len()), bytes).await?;
+                    let head = spdy::data_head(stream, false, bytes.len());
+                    if written(onward, &head, bytes).await.is_err() {
+                        streams.refused();
+                    }
                 }
             }
             (Part::End(None), [channel]) => part = Part::End(Some(*channel)),
@@ -227,7 +239,9 @@ where
                 let channel = channel.ok_or_else(|| violation("no such channel has ended"))?;
                 if let Some(stream) = streams.input(channel) {
                     streams.sent[usize::from(channel)].store(true, Ordering::Relaxed);
-                    written(onward, &spdy::data_head(stream, true, 0), &[]).await?;
+                    if written(onward, &spdy::data_head(stream, true, 0), &[]).await.is_err() {
+                        streams.refused();
+                    }
                 }
             }
             part = Part::Start;

@@ -42,12 +42,14 @@ where
     let mut callers = Frames::new(BufReader::with_capacity(CHUNK_BYTES, from_caller), false);
     let ended = {
         let input = async {
-            let mut buffer = vec![0; CHUNK_BYTES];
+            let (mut buffer, mut is_taken) = (vec![0; CHUNK_BYTES], true);
             loop {
                 match callers.next(&mut buffer).await? {
+                    // What the runtime does not take is forgotten: it may yet have something to say.
                     Piece::Bytes { len, .. } => {
-                        to_runtime.write_all(&buffer[..len]).await?;
-                        to_runtime.flush().await?;
+                        is_taken = is_taken
+                            && to_runtime.write_all(&buffer[..len]).await.is_ok()
+                            && to_runtime.flush().await.is_ok();
                     }
                     Piece::Ping(body) => sink.lock().await.pong(&body).await?,
                     Piece::Close => return Ok::<(), io::Error>(()),

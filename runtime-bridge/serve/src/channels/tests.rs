@@ -215,3 +215,28 @@ async fn pings_are_answered_and_the_runtimes_end_of_input_too() {
     let (ended, ()) = tokio::join!(talk(ours, theirs, ALL), conversation);
     ended.unwrap();
 }
+
+/// The process ended with input under way: what it said before is not lost over that.
+#[tokio::test(start_paused = true)]
+async fn input_that_is_refused_takes_no_output_away() {
+    let ((mut caller, ours), (theirs, mut runtime)) = (duplex(32), duplex(64 * 1024));
+    let conversation = async {
+        opened(&mut runtime, &["error", "stdin", "stdout", "stderr"]).await;
+        say(&mut runtime, 5, true, &[b'o'; 100]).await;
+        say(&mut runtime, 7, true, b"").await;
+        say(&mut runtime, 1, true, b"status").await;
+        drop(runtime);
+        // The caller does not read yet, and the output waits for that.
+        for _ in 0..3 {
+            caller.write_all(&message(STDIN, b"x")).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(heard(&mut caller).await, [STDOUT]);
+        assert_eq!(heard(&mut caller).await, [&[STDOUT][..], &[b'o'; 100]].concat());
+        assert_eq!(heard(&mut caller).await, b"\x03status");
+        assert_eq!(rest(&mut caller).await, BYE);
+        drop(caller);
+    };
+    let (ended, ()) = tokio::join!(talk(ours, theirs, ALL), conversation);
+    ended.unwrap();
+}
