@@ -16,7 +16,7 @@ use bridge_cri::{Checkpointing, CriError, CriErrorKind, ExecSync, RuntimeReads, 
 use bridge_io::Io;
 use bridge_io::clock::Clock;
 use bridge_node::host::LogFile;
-use bridge_serve::{Connection, StallTimeout, StreamProxy, Target};
+use bridge_serve::{Channels, Connection, StallTimeout, StreamProxy, Target, Way};
 use messages::PodUid;
 use messages::facts::{DesiredPod, Source};
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
@@ -28,9 +28,10 @@ use supervision::AskPort;
 use crate::access::Caller;
 use crate::actor::NodeApi;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
+use crate::metrics::ApiMetrics;
 use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::sending::body_of;
-use crate::streaming::{Streams, needs_translation, ports, query_pairs, refusal};
+use crate::streaming::{Streams, ports, query_pairs, refusal};
 
 /// At most so many chunks of a log wait for a slow reader: there may be as many readers as requests.
 const LOG_CHUNKS_MAX: usize = 1;
@@ -66,6 +67,10 @@ pub struct Containers {
     pub clock: Arc<dyn Clock>,
     /// The feature gate PodLogsQuerySplitStreams.
     pub split_streams: bool,
+    /// The feature gate ExtendWebSocketsToKubelet: WebSocket protocols that no runtime speaks are translated.
+    pub websockets: bool,
+    /// Counts the streams that are translated.
+    pub metrics: ApiMetrics,
 }
 
 /// The parts of a path: namespace, pod, then perhaps a UID, then the container.
@@ -258,7 +263,7 @@ impl Containers {
         named: &Named,
         headers: &HeaderMap,
         query: Vec<(String, String)>,
-    ) -> Result<Target, Response> {
+    ) -> Result<(Target, Way), Response> {
         let streams = Streams::of(&query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
         let pod = self.existing(named).await?;
         let missing = format!("container not found ({:?})", named.container);
@@ -267,7 +272,8 @@ impl Containers {
         let Streams { stdin, stdout, stderr, tty } = streams;
         let cmd = all(query, "command");
         let request = ExecRequest { container_id, cmd, tty, stdin, stdout, stderr };
-        target(self.streaming.exec(request).await.map(|answer| answer.url))
+        let target = target(self.streaming.exec(request).await.map(|answer| answer.url))?;
+        Ok((target, self.way(headers, Channels { stdin, stdout, stderr, tty })))
     }
 
     async fn attach_target(
@@ -275,7 +281,7 @@ impl Containers {
         named: &Named,
         headers: &HeaderMap,
         query: &[(String, String)],
-    ) -> Result<Target, Response> {
+    ) -> Result<(Target, Way), Response> {
         let streams = Streams::of(query).map_err(|text| plain(StatusCode::BAD_REQUEST, text))?;
         let pod = self.existing(named).await?;
         let missing = format!("container {} not found in pod {}", named.container, named.full_name());
@@ -284,8 +290,14 @@ impl Containers {
         // Whether a process has a terminal is decided when it starts.
         let tty = has_terminal(&pod.pod, &named.container);
         let Streams { stdin, stdout, stderr, .. } = streams;
-        let request = AttachRequest { container_id, stdin, tty, stdout, stderr: stderr && !tty };
-        target(self.streaming.attach(request).await.map(|answer| answer.url))
+        let stderr = stderr && !tty;
+        let request = AttachRequest { container_id, stdin, tty, stdout, stderr };
+        let target = target(self.streaming.attach(request).await.map(|answer| answer.url))?;
+        Ok((target, self.way(headers, Channels { stdin, stdout, stderr, tty })))
+    }
+
+    fn way(&self, headers: &HeaderMap, channels: Channels) -> Way {
+        if self.websockets { Way::of_channels(headers, channels) } else { Way::Through }
     }
 
     async fn forward_target(
@@ -327,16 +339,20 @@ pub(crate) fn either(answer: Result<Response, Response>) -> Response {
 async fn joined(
     containers: &Containers,
     request: Request,
-    found: impl Future<Output = Result<Target, Response>>,
+    what: &str,
+    found: impl Future<Output = Result<(Target, Way), Response>>,
     audit: impl FnOnce(),
 ) -> Response {
     let Some(connection) = request.extensions().get::<Connection>().cloned() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     match found.await {
-        Ok(target) => {
+        Ok((target, way)) => {
             audit();
-            containers.proxy.proxied(connection, request, target).await
+            if way != Way::Through {
+                containers.metrics.websocket(what);
+            }
+            containers.proxy.proxied(connection, request, target, way).await
         }
         Err(refusal) => refusal,
     }
@@ -378,7 +394,7 @@ pub async fn exec(
     let command = all(query.clone(), "command");
     let audit = || audit("exec", &caller, &connection, &named, &command);
     let headers = request.headers().clone();
-    joined(&containers, request, containers.exec_target(&named, &headers, query), audit).await
+    joined(&containers, request, "exec", containers.exec_target(&named, &headers, query), audit).await
 }
 
 /// `/attach`.
@@ -392,7 +408,7 @@ pub async fn attach(
     let (named, query) = (Named::of(parts), query_of(&request));
     let audit = || audit("attach", &caller, &connection, &named, &[]);
     let headers = request.headers().clone();
-    joined(&containers, request, containers.attach_target(&named, &headers, &query), audit).await
+    joined(&containers, request, "attach", containers.attach_target(&named, &headers, &query), audit).await
 }
 
 /// `/portForward`.
@@ -408,13 +424,15 @@ pub async fn port_forward(
     let (namespace, pod) = (next(), next());
     let uid = Some(next()).filter(|uid| !uid.is_empty());
     let named = Named { namespace, pod, uid, container: String::new() };
-    let port = match ports(request.headers(), &query_of(&request)) {
-        Ok(port) => port,
+    let headers = request.headers().clone();
+    let way = if containers.websockets { Way::of_ports(&headers) } else { Way::Through };
+    let port = match ports(&headers, &query_of(&request)) {
         // Such a request names its ports in its streams.
-        Err(_) if needs_translation(request.headers()) => Vec::new(),
+        _ if way == Way::Inside => Vec::new(),
+        Ok(port) => port,
         Err(text) => return plain(StatusCode::BAD_REQUEST, text),
     };
     let audit = || audit("portForward", &caller, &connection, &named, &[]);
-    let headers = request.headers().clone();
-    joined(&containers, request, containers.forward_target(&named, &headers, port), audit).await
+    let found = async { Ok((containers.forward_target(&named, &headers, port).await?, way)) };
+    joined(&containers, request, "portforward", found, audit).await
 }

@@ -21,6 +21,7 @@ mod logs;
 mod metrics;
 mod node_page;
 mod pods;
+mod pprof;
 mod routes;
 mod secured;
 mod sending;

@@ -20,6 +20,7 @@ use crate::checkpoint::checkpoint;
 use crate::containers::{self, Containers};
 use crate::metrics::{Server, counted};
 use crate::pods::running_list;
+use crate::pprof::pprof;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
 use crate::system_logs::{slashed, system_logs};
 use crate::zpages::{ZPages, pages};
@@ -53,7 +54,8 @@ pub fn secured_routes(
     let routes = shared_routes(answers);
     let routes = if offers.debugging {
         let configz = Router::new().route("/configz", get(configz)).with_state(configuration);
-        routes.merge(debugging(containers, offers)).merge(configz).merge(zpages)
+        let pprof = pprof(offers.zpages.pprof.clone());
+        routes.merge(debugging(containers, offers)).merge(configz).merge(zpages).merge(pprof)
     } else {
         routes.merge(disabled())
     };

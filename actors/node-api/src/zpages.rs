@@ -90,6 +90,9 @@ pub struct ZPages {
     pub statusz: Option<&'static str>,
     /// `enableDebugFlagsHandler`: the verbosity, which `/debug/flags/v` changes.
     pub debug_flags: Option<LogLevel>,
+    /// `enableProfilingHandler`: the command line's words with a zero between them, which `/debug/pprof/cmdline` shows;
+    /// `None` where `/debug/pprof/` is off.
+    pub pprof: Option<Arc<str>>,
 }
 
 /// The routes of the pages that are on. `began` is when the process began.

@@ -150,10 +150,11 @@ pub fn membership(
     }))
 }
 
-/// The features that the node declares for pods that need them: those of upstream's declarable features that this
-/// kubelet has. ExtendWebSocketsToKubelet and both features of resizing are missing.
+/// The features that the node declares for pods and the API server, which need to know of them: those of upstream's
+/// declarable features that this kubelet has. Both features of resizing are missing.
 fn declared_features(gates: &FeatureGates) -> Vec<String> {
-    let declared = ["RestartAllContainersOnContainerExits"].into_iter().filter(|name| gates.enabled(name));
+    let declared = ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"];
+    let declared = declared.into_iter().filter(|name| gates.enabled(name));
     if gates.enabled("NodeDeclaredFeatures") { declared.map(str::to_owned).collect() } else { Vec::new() }
 }
 
@@ -204,8 +205,9 @@ mod tests {
             let settings = off.iter().map(|name| ((*name).to_owned(), false)).collect();
             declared_features(&FeatureGates::from_settings(&settings).expect("gates"))
         };
-        assert_eq!(declared(&[]), ["RestartAllContainersOnContainerExits"]);
-        assert!(declared(&["RestartAllContainersOnContainerExits"]).is_empty());
+        assert_eq!(declared(&[]), ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"]);
+        assert_eq!(declared(&["RestartAllContainersOnContainerExits"]), ["ExtendWebSocketsToKubelet"]);
+        assert_eq!(declared(&["ExtendWebSocketsToKubelet"]), ["RestartAllContainersOnContainerExits"]);
     }
 
     #[test]

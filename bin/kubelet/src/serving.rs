@@ -61,6 +61,7 @@ pub fn server(
             },
         },
         split_streams: gates.enabled("PodLogsQuerySplitStreams"),
+        websockets: gates.enabled("ExtendWebSocketsToKubelet"),
     }
 }
 
@@ -71,6 +72,10 @@ pub fn tell_of_process(offers: &mut HttpsOffers, loaded: &Loaded, verbosity: Opt
     offers.zpages.flagz = loaded.gates.enabled("ComponentFlagz").then(|| Arc::new(loaded.given.clone()));
     let verbosity = verbosity.filter(|_| loaded.config.server.enable_debug_flags_handler);
     offers.zpages.debug_flags = verbosity.map(|verbosity| LogLevel::new(verbosity.shared()));
+    offers.zpages.pprof = loaded.config.server.enable_profiling_handler.then(|| {
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        Arc::from(words.collect::<Vec<_>>().join("\0"))
+    });
 }
 
 /// The configuration as `/configz` shows it, with the cgroup driver in use, which the runtime may have stated.

@@ -13,7 +13,7 @@ use bridge_tls::serving::ServingTls;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::{Bounds, Connection, Listeners, StreamProxy, Target};
+use super::{Bounds, Connection, Listeners, StreamProxy, Target, Way};
 
 /// A port that is served, and the sender that ends it.
 struct Open {
@@ -86,7 +86,7 @@ impl FakeStreams {
 }
 
 impl StreamProxy for FakeStreams {
-    fn proxied(&self, _: Connection, _: Request, target: Target) -> BoxFuture<'static, Response> {
+    fn proxied(&self, _: Connection, _: Request, target: Target, _: Way) -> BoxFuture<'static, Response> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(target);
         Box::pin(std::future::ready(StatusCode::BAD_GATEWAY.into_response()))
     }

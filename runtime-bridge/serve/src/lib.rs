@@ -6,6 +6,7 @@
 // The bridge owns time and effects, which actors may not use directly.
 #![allow(clippy::disallowed_methods)]
 
+mod channels;
 mod connection;
 #[cfg(feature = "fake")]
 mod fake;
@@ -15,6 +16,9 @@ mod places;
 mod proxy;
 mod requests;
 mod server;
+mod spdy;
+mod websocket;
+mod wrapping;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,12 +33,14 @@ use futures::future::BoxFuture;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use bridge_net::peer::Peer;
+pub use bridge_net::roots::Places as Authorities;
+pub use channels::Channels;
 pub use connection::{Bounds, Connection, Place};
 #[cfg(feature = "fake")]
 pub use fake::{FakeListeners, FakeStreams};
 pub use moving::StallTimeout;
 pub use places::PeerUser;
-pub use proxy::{Lasting, Target};
+pub use proxy::{Lasting, Target, Way};
 pub use server::serve_on;
 
 /// Opens ports.
@@ -56,12 +62,14 @@ pub trait Listeners: Send + Sync + 'static {
 /// Connects callers to the runtime's streaming server.
 pub trait StreamProxy: Send + Sync + 'static {
     /// Answers a request with the answer of the server at `target`, and joins both connections when that server
-    /// switches protocols. Bytes then pass both ways until neither side sends for too long, or the connection ends.
+    /// switches protocols. What is said then passes both ways until neither side sends for too long, or the connection
+    /// ends.
     fn proxied(
         &self,
         connection: Connection,
         request: Request,
         target: Target,
+        way: Way,
     ) -> BoxFuture<'static, Response>;
 }
 
@@ -69,13 +77,20 @@ pub trait StreamProxy: Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct System {
     io: Io,
+    authorities: Authorities,
 }
 
 impl System {
     /// Listeners and proxies with their sockets on `io`.
     #[must_use]
     pub fn new(io: Io) -> Self {
-        Self { io }
+        Self { io, authorities: Authorities::of_this_machine() }
+    }
+
+    /// Trusts these authorities, in place of the machine's, to have signed the certificate of the runtime's server.
+    #[must_use]
+    pub fn trusting(self, authorities: Authorities) -> Self {
+        Self { authorities, ..self }
     }
 }
 
@@ -99,8 +114,9 @@ impl StreamProxy for System {
         connection: Connection,
         request: Request,
         target: Target,
+        way: Way,
     ) -> BoxFuture<'static, Response> {
-        let io = self.io.clone();
-        Box::pin(async move { proxy::proxied(&io, connection, request, target).await })
+        let (io, authorities) = (self.io.clone(), self.authorities.clone());
+        Box::pin(async move { proxy::proxied(&io, &authorities, connection, request, target, way).await })
     }
 }

@@ -152,7 +152,7 @@ impl Heard {
 }
 
 /// A stream that records when bytes are read from it or written to it.
-struct Noted<S> {
+pub struct Noted<S> {
     stream: S,
     heard: Arc<Heard>,
 }
@@ -189,12 +189,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     }
 }
 
-/// Passes bytes both ways until both sides have ended, or until no byte has passed for `idle`; that time is shorter
-/// once one side has ended.
-pub async fn joined<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
+/// Lets both sides talk until that ends, or until no byte has passed for `idle`; that time is shorter once one side has
+/// ended.
+pub async fn watched<A, B, F>(
+    one: A,
+    other: B,
+    idle: Duration,
+    talk: impl FnOnce(Noted<A>, Noted<B>) -> F,
+) -> io::Result<()>
 where
-    A: AsyncRead + AsyncWrite + Unpin,
-    B: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = io::Result<()>>,
 {
     let heard = Arc::new(Heard {
         begun: Instant::now(),
@@ -202,13 +206,27 @@ where
         ended: AtomicBool::new(false),
         end: Notify::new(),
     });
-    let mut one = Noted { stream: one, heard: heard.clone() };
-    let mut other = Noted { stream: other, heard: heard.clone() };
+    let one = Noted { stream: one, heard: heard.clone() };
+    let other = Noted { stream: other, heard: heard.clone() };
+    let talk = talk(one, other);
     tokio::select! {
         biased;
-        done = copy_bidirectional(&mut one, &mut other) => done.map(|_| ()),
+        done = talk => done,
         () = heard.silence(idle) => Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was said for too long")),
     }
+}
+
+/// Passes bytes both ways until both sides have ended, or until no byte has passed for `idle`; that time is shorter
+/// once one side has ended.
+pub async fn joined<A, B>(one: A, other: B, idle: Duration) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    watched(one, other, idle, |mut one, mut other| async move {
+        copy_bidirectional(&mut one, &mut other).await.map(|_| ())
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -50,6 +50,7 @@ pub struct ApiMetrics {
     pub(crate) seconds: HistogramVec,
     pub(crate) in_flight: IntGaugeVec,
     panics: IntCounterVec,
+    websockets: IntCounterVec,
     certificates: Histogram,
     health: IntGaugeVec,
     checks: IntCounterVec,
@@ -90,6 +91,13 @@ impl ApiMetrics {
                 ),
                 &["path"],
             )?,
+            websockets: IntCounterVec::new(
+                opts(
+                    "kubelet_websocket_streaming_requests_total",
+                    "[ALPHA] Streams into containers that the kubelet translates from a WebSocket.",
+                ),
+                &["subresource"],
+            )?,
             certificates: Histogram::with_opts(
                 HistogramOpts::new(
                     "apiserver_client_certificate_expiration_seconds",
@@ -120,6 +128,7 @@ impl ApiMetrics {
         main.register(Box::new(self.seconds.clone()))?;
         main.register(Box::new(self.in_flight.clone()))?;
         main.register(Box::new(self.panics.clone()))?;
+        main.register(Box::new(self.websockets.clone()))?;
         main.register(Box::new(self.certificates.clone()))?;
         super::logs::describe(main);
         super::volumes::describe(main);
@@ -143,6 +152,11 @@ impl ApiMetrics {
     /// Counts an answer that ended in a panic.
     pub(crate) fn panicked(&self, path: &str) {
         self.panics.with_label_values(&[path]).inc();
+    }
+
+    /// Counts a stream that is translated from a WebSocket.
+    pub(crate) fn websocket(&self, subresource: &str) {
+        self.websockets.with_label_values(&[subresource]).inc();
     }
 
     /// Notes how long the certificate of a caller is good yet.

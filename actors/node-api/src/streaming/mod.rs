@@ -4,4 +4,4 @@ mod params;
 mod upgrade;
 
 pub use params::{Streams, ports, query_pairs};
-pub use upgrade::{needs_translation, refusal};
+pub use upgrade::refusal;

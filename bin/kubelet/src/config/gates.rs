@@ -62,6 +62,7 @@ const EFFECTIVE: &[&str] = &[
     "ContainerStopSignals",
     "CustomCPUCFSQuotaPeriod",
     "EnvFiles",
+    "ExtendWebSocketsToKubelet",
     "HostnameOverride",
     "ImageVolumeWithDigest",
     "KubeletCrashLoopBackOffMax",

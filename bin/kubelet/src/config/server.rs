@@ -47,7 +47,7 @@ section! {
         "enableSystemLogHandler" enable_system_log_handler: bool = Pointer(true), Used;
         /// Whether `/logs/` answers queries for the logs of system services.
         "enableSystemLogQuery" enable_system_log_query: Option<bool> = Value(None), Used;
-        /// Whether `/debug/pprof/` is offered.
+        /// Whether `/debug/pprof/` is offered, which has no profiles yet.
         "enableProfilingHandler" enable_profiling_handler: bool = Pointer(true), NotYetByDefault;
         /// Whether `/debug/flags/v` is offered.
         "enableDebugFlagsHandler" enable_debug_flags_handler: bool = Pointer(true), Used;

@@ -69,6 +69,8 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         io: bridge.server.for_owner(NodeApi::NAME),
         clock: bridge.clock.clone(),
         split_streams: wiring.settings.server.split_streams,
+        websockets: wiring.settings.server.websockets,
+        metrics: wiring.api_metrics.clone(),
     }
 }
 

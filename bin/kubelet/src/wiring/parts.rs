@@ -162,6 +162,8 @@ pub struct ServerSettings {
     pub offers: HttpsOffers,
     /// The feature gate PodLogsQuerySplitStreams.
     pub split_streams: bool,
+    /// The feature gate ExtendWebSocketsToKubelet.
+    pub websockets: bool,
 }
 
 /// The subsystems' settings.

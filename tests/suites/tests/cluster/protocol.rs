@@ -85,7 +85,7 @@ fn upgrades(member: &Member) {
     let pod = member.pod("commanded", containers([shell("main", "while :; do echo tick; sleep 0.2; done")]));
     pod.ready();
     let name = pod.name();
-    // The newest protocol the API server translates itself, the older one goes on to the kubelet.
+    // The API server sends both on: the kubelet translates the newest protocol, and the runtime speaks the older one.
     for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
         let headers = format!("{UPGRADE}{protocol}\r\n");
         let exec = format!(
@@ -100,6 +100,8 @@ fn upgrades(member: &Member) {
         let heard = get(member, &attach, &headers, |text| text.contains("tick"));
         assert!(heard.starts_with("HTTP/1.1 101") && heard.contains("tick\n"), "{heard}");
     }
+    let translated = member.node.metric("kubelet_websocket_streaming_requests_total").expect("it is counted");
+    assert!(translated >= 2.0, "exec and attach: {translated}");
     let headers = format!("{UPGRADE}v4.channel.k8s.io\r\n");
     let unknown = format!("{name}/exec?command=true&stdout=1&container=none");
     let unknown = get(member, &unknown, &headers, |text| text.contains("\r\n\r\n"));

@@ -48,7 +48,12 @@ impl Authority {
     }
 
     pub fn server(&self) -> Identity {
-        let mut params = CertificateParams::new(vec!["kubelet".to_owned()]).unwrap();
+        self.server_at("kubelet")
+    }
+
+    /// The identity of a server with this name or address.
+    pub fn server_at(&self, host: &str) -> Identity {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params)
     }

@@ -172,20 +172,9 @@ async fn a_stream_that_cannot_be_says_why() {
     let (status, text) = ask("/exec/default/web/main?command=sh&output=1").await;
     assert_eq!(status, 500, "{text}");
     assert!(text.contains("error dialing backend"), "{text}");
-    let newer =
-        ["Connection: Upgrade, close", "Upgrade: websocket", "Sec-WebSocket-Protocol: v5.channel.k8s.io"];
-    let (status, text) = client.ask("GET", "/exec/default/web/main?command=sh&output=1", &newer).await;
-    assert_eq!(status, 501);
-    assert!(text.contains("not supported"), "{text}");
-    let tunnel = [
-        "Connection: Upgrade, close",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io",
-    ];
-    assert_eq!(client.ask("GET", "/portForward/default/web", &tunnel).await.0, 501);
-    let (_server, client) = open("https://127.0.0.1:1", true).await;
+    let (_server, client) = open("unix:///run/streams", true).await;
     let (status, text) = client.ask("POST", "/exec/default/web/main?command=sh&output=1", &upgrade).await;
-    assert!(status == 500 && text.contains("not supported: only http is"), "{status} {text}");
+    assert!(status == 500 && text.contains("the runtime's URL"), "{status} {text}");
 }
 
 /// Whichever way a caller sends its token, the runtime gets no part of it.
@@ -302,6 +291,8 @@ async fn the_process_its_flags_and_its_verbosity_are_shown_and_the_verbosity_is_
     assert_eq!(put("4").await, (200, "successfully set klog.logging.verbosity to 4\n".to_owned()));
     assert_eq!(put("high").await, (400, "strconv.ParseUint: parsing \"high\": invalid syntax\n".to_owned()));
     assert_eq!(client.get("/debug/flags/v").await, (406, "unsupported http method\n".to_owned()));
+    assert_eq!(client.get("/debug/pprof/cmdline").await, (200, "kubelet\0--v=2".to_owned()));
+    assert_eq!(client.get("/debug/pprof/heap").await.0, 501);
 }
 
 #[tokio::test]
@@ -372,7 +363,13 @@ async fn the_machines_logs_are_shown_as_files_and_nothing_beside_them() {
 #[tokio::test]
 async fn debugging_can_be_off() {
     let (_server, client) = open("http://127.0.0.1:1", false).await;
-    for path in ["/runningpods/", "/containerLogs/default/web/main", "/exec/default/web/main", "/logs/x"] {
+    for path in [
+        "/runningpods/",
+        "/containerLogs/default/web/main",
+        "/exec/default/web/main",
+        "/logs/x",
+        "/debug/pprof/cmdline",
+    ] {
         let answer = client.get(path).await;
         assert_eq!(answer, (405, "Debug endpoints are disabled.\n".to_owned()), "{path}");
     }

@@ -14,3 +14,4 @@ mod hostile;
 mod http2;
 mod log_queries;
 mod server;
+mod websockets;

@@ -15,7 +15,7 @@ use bridge_cri::{Checkpointing, CriMetrics, Operations, Reply, Runtime};
 use bridge_io::Io;
 use bridge_io::clock::SystemClock;
 use bridge_reviews::{FakeReviews, Reviews, User};
-use bridge_serve::{Bounds, System, serve_on};
+use bridge_serve::{Authorities, Bounds, System, serve_on};
 use bridge_tls::serving::{CertificateSource, ServingSettings, ServingTls, protocol};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -62,6 +62,10 @@ pub struct Options {
     pub journal: Option<PathBuf>,
     /// The URL of the runtime's streaming server.
     pub streaming: String,
+    /// The file of the authorities that may have signed that server's certificate, if not those of this machine.
+    pub trusted: Option<PathBuf>,
+    /// The feature gate ExtendWebSocketsToKubelet.
+    pub websockets: bool,
     pub bounds: Bounds,
 }
 
@@ -79,6 +83,8 @@ impl Default for Options {
             system_logs: None,
             journal: None,
             streaming: "http://127.0.0.1:1".to_owned(),
+            trusted: None,
+            websockets: true,
             bounds: Bounds::SECURED,
         }
     }
@@ -237,8 +243,7 @@ impl Server {
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);
         let one_of = held.clone();
-        let (pods, all) = (desired.clone(), desired);
-        let one = status.clone();
+        let (pods, all, one) = (desired.clone(), desired, status.clone());
         let metrics = ApiMetrics::new(Registries::default(), Timestamp::UNIX_EPOCH).unwrap();
         let answers = Answers {
             tree: Tree::new(Policy::default()),
@@ -276,10 +281,12 @@ impl Server {
                 None => operations.clone(),
             },
             streaming: operations,
-            proxy: Arc::new(System::new(Io::current())),
+            proxy: Arc::new(sockets(options.trusted)),
             io: Io::current(),
             clock,
             split_streams: false,
+            websockets: options.websockets,
+            metrics: metrics.clone(),
         };
         let access = Access {
             config,
@@ -301,6 +308,15 @@ impl Server {
     /// A client with this certificate, or with none.
     pub fn client(&self, identity: Option<&Identity>) -> Client {
         Client::new(self.address, &self.authority, identity)
+    }
+}
+
+/// The sockets of a kubelet that trusts the authorities of this file, or of this machine.
+fn sockets(trusted: Option<PathBuf>) -> System {
+    let sockets = System::new(Io::current());
+    match trusted {
+        Some(file) => sockets.trusting(Authorities { files: vec![file], directories: Vec::new() }),
+        None => sockets,
     }
 }
 
@@ -335,6 +351,7 @@ fn offers(debugging: bool, system_logs: Option<PathBuf>, journal: Option<PathBuf
             flagz: Some(Arc::new([("v".to_owned(), "2".to_owned())].into())),
             statusz: Some("1.36.2"),
             debug_flags: Some(LogLevel::default()),
+            pprof: Some("kubelet\0--v=2".into()),
         },
     }
 }

@@ -12,13 +12,19 @@ use crate::node::LATER;
 pub struct Kubectl {
     program: PathBuf,
     common: Vec<String>,
+    is_older: bool,
 }
 
 impl Kubectl {
     pub fn new(program: &Path, kubeconfig: &Path, namespace: &str) -> Self {
         let common =
             [format!("--kubeconfig={}", kubeconfig.display()), format!("--namespace={namespace}")].into();
-        Self { program: program.to_owned(), common }
+        Self { program: program.to_owned(), common, is_older: false }
+    }
+
+    /// The same, which streams as older ones do: by SPDY alone, without a WebSocket.
+    pub fn older(self) -> Self {
+        Self { is_older: true, ..self }
     }
 
     /// Runs kubectl to its end, with an empty input.
@@ -58,6 +64,10 @@ impl Kubectl {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.common).args(arguments);
+        if self.is_older {
+            command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
+            command.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false");
+        }
         command
     }
 }

@@ -20,6 +20,7 @@ pub const ALL: &[(&str, Shared)] = &[
     ("a_container_is_attached_to", attach),
     ("files_are_copied_both_ways", copy),
     ("ports_are_forwarded", forward),
+    ("an_older_kubectl_streams_without_websockets", older),
 ];
 
 /// More bytes than any buffer on the way holds.
@@ -178,6 +179,23 @@ fn forward(member: &Member) {
         TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut stream| stream.write_all(b"x"));
     deaf.says("an error occurred forwarding");
     echoing.says("Handling connection");
+}
+
+fn older(member: &Member) {
+    let web =
+        with(server("web"), json!({"readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}));
+    let pod = member.pod("older", containers([web, sleeper("main")]));
+    pod.ready();
+    let kubectl = member.kubectl().older();
+    let mut counting =
+        kubectl.start_fed(&["exec", "-i", pod.name(), "-c", "main", "--", "sh", "-c", "wc -c; exit 7"]);
+    counting.feed(&bytes());
+    counting.close();
+    let said = counting.ends(SOON);
+    assert_eq!((said.code, said.out), (Some(7), format!("{MANY_BYTES}\n")), "{}", said.err);
+    let (_web, port) = forwarded(&kubectl, pod.name(), 8080);
+    let page = Port::local(port).text("/index.html").expect("the page comes through");
+    assert!(page.contains("Understudy's demo image"), "{page}");
 }
 
 fn echoed(port: u16) -> Result<(), String> {

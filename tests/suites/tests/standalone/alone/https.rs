@@ -164,11 +164,16 @@ fn logs_and_exec(environment: &Arc<Environment>) {
     let streamed = get(&exec, UPGRADE, &|text| text.contains("streamed"));
     assert!(streamed.starts_with("HTTP/1.1 101"), "{streamed}");
     assert!(streamed.contains("streamed\n"), "{streamed}");
+    let newer = UPGRADE.replace("v4.channel", "v5.channel");
+    let exec = format!("/exec/{name}/main?command=sh&command=-c&command=echo+newer;exit+3&output=1");
+    let streamed = get(&exec, &newer, &|text| text.contains("\"message\":\"3\""));
+    assert!(streamed.starts_with("HTTP/1.1 101") && streamed.contains("newer\n"), "{streamed}");
+    assert!(streamed.contains("\"reason\":\"ExitCode\",\"message\":\"3\""), "{streamed}");
 
     let followed =
         get(&format!("/containerLogs/{name}/main?follow=true"), CLOSE, &|text| text.contains("four"));
     assert!(followed.contains("four\n"), "{followed}");
-    assert_eq!(node.log().matches("\"Audit\"").count(), 2, "one for run, one for exec:\n{}", node.log());
+    assert_eq!(node.log().matches("\"Audit\"").count(), 3, "one for run, two for exec:\n{}", node.log());
 }
 
 fn refused(environment: &Arc<Environment>) {
