@@ -10,6 +10,10 @@ use crate::streaming::query_pairs;
 
 /// As upstream.
 const SERVICES_MAX: usize = 4;
+/// The longest pattern.
+const PATTERN_BYTES_MAX: usize = 1024;
+/// So much of a longer one is shown.
+const SHOWN_CHARS: usize = 32;
 /// As upstream, bytes.
 const SERVICE_BYTES_MAX: usize = 256;
 /// As upstream.
@@ -171,7 +175,12 @@ impl LineOptions {
             let problem = format!("must be between 0 and {TAIL_LINES_MAX}, inclusive");
             problems.push(invalid("tailLines", &lines.to_string(), &problem));
         }
-        if let Err(error) = Parser::new().parse(&as_written_here(&self.pattern)) {
+        // Reading it costs up to the square of its length.
+        if self.pattern.len() > PATTERN_BYTES_MAX {
+            let problem = format!("must have at most {PATTERN_BYTES_MAX} bytes");
+            let beginning: String = self.pattern.chars().take(SHOWN_CHARS).collect();
+            problems.push(invalid("pattern", &go_quoted(&beginning), &problem));
+        } else if let Err(error) = Parser::new().parse(&as_written_here(&self.pattern)) {
             let problem = format!("error parsing regexp: {}", error.kind());
             problems.push(invalid("pattern", &go_quoted(&self.pattern), &problem));
         }
@@ -268,7 +277,7 @@ fn as_written_here(pattern: &str) -> String {
             '\\' => {
                 taken += rest[1..].chars().next().map_or(0, char::len_utf8);
                 let names = rest.starts_with("\\p{") || rest.starts_with("\\P{") || rest.starts_with("\\x{");
-                if let Some(end) = rest.find('}').filter(|_| names) {
+                if let Some(end) = names.then(|| rest.find('}')).flatten() {
                     taken = end + 1;
                 }
                 written.push_str(&rest[..taken]);
@@ -285,7 +294,7 @@ fn as_written_here(pattern: &str) -> String {
                     taken += 1;
                 }
             }
-            '[' => match rest.find(":]").filter(|_| rest.starts_with("[:")) {
+            '[' => match rest.starts_with("[:").then(|| rest.find(":]")).flatten() {
                 Some(end) => {
                     taken = end + 2;
                     written.push_str(&rest[..taken]);
@@ -421,6 +430,10 @@ mod tests {
         ] {
             assert_eq!(read(query).validate().unwrap_err(), text, "{query}");
         }
+        let long = read(&format!("query=a&pattern={}", "[".repeat(PATTERN_BYTES_MAX + 1))).validate();
+        let text =
+            format!("pattern: Invalid value: \"{}\": must have at most 1024 bytes", "[".repeat(SHOWN_CHARS));
+        assert_eq!(long.unwrap_err(), text);
         let file = read("query=/a.log");
         assert_eq!(file.validate(), Ok(()));
         let missing = r#"query: Invalid value: ["/a.log"]: statat /a.log: no such file or directory"#;

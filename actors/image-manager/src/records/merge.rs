@@ -44,9 +44,9 @@ pub(super) fn pull_secret(credential: &Credential) -> Option<PullSecret> {
     })
 }
 
-/// The record of an image after a pull under `name` (without tag and digest); `None` when nothing changes. If
-/// `new` is `None`, the record only says that the kubelet pulled the image: every pod then has to prove its
-/// access.
+/// The record of an image after a pull under `name` (without tag and digest), with the time of that pull. If
+/// `new` is `None`, the record only says that the kubelet pulled the image, and every pod then has to prove its
+/// access; `None` when it is there already.
 pub fn merged(
     before: Option<PulledRecord>,
     image_ref: &str,
@@ -56,6 +56,7 @@ pub fn merged(
 ) -> Option<PulledRecord> {
     let fresh = before.is_none();
     let mut record = before.unwrap_or_else(|| PulledRecord::new(image_ref));
+    let proven = new.is_some();
     let changed = match new {
         Some(new) if new != PullCredentials::default() => add(&mut record, name, new),
         _ => false,
@@ -64,7 +65,8 @@ pub fn merged(
         shrink(&mut record, name);
     }
     record.last_updated_time = Some(now);
-    (fresh || changed).then_some(record)
+    // Also where all was known: a record goes when its image is gone, and must be newer than that if it was pulled again.
+    (fresh || changed || proven).then_some(record)
 }
 
 fn add(record: &mut PulledRecord, name: &str, new: PullCredentials) -> bool {
@@ -179,7 +181,8 @@ mod tests {
         let all = Some(PullCredentials { node_pods_accessible: true, ..PullCredentials::default() });
         let first = merged(None, "id", "app", of(&[secret("b", "1")]), at(1)).unwrap();
         assert_eq!(first.last_updated_time, Some(at(1)));
-        assert_eq!(merged(Some(first.clone()), "id", "app", of(&[secret("b", "1")]), at(2)), None);
+        let again = merged(Some(first.clone()), "id", "app", of(&[secret("b", "1")]), at(2)).unwrap();
+        assert_eq!(again, PulledRecord { last_updated_time: Some(at(2)), ..first.clone() });
         let both = merged(Some(first.clone()), "id", "app", of(&[secret("a", "2")]), at(2)).unwrap();
         assert_eq!(both.credential_mapping["app"].kubernetes_secrets, [secret("a", "2"), secret("b", "1")]);
         let renewed = merged(Some(both), "id", "app", of(&[secret("b", "3")]), at(3)).unwrap();
@@ -191,7 +194,8 @@ mod tests {
         assert_eq!(other.credential_mapping.len(), 2, "names are proven apart");
         let open = merged(Some(other), "id", "app", all.clone(), at(5)).unwrap();
         assert_eq!(Some(&open.credential_mapping["app"]), all.as_ref());
-        assert_eq!(merged(Some(open), "id", "app", of(&[secret("z", "9")]), at(6)), None);
+        let still = merged(Some(open.clone()), "id", "app", of(&[secret("z", "9")]), at(6)).unwrap();
+        assert_eq!(still.credential_mapping, open.credential_mapping);
     }
 
     #[test]
@@ -210,7 +214,7 @@ mod tests {
         let (a, b) = (account("team", "a"), account("team", "b"));
         let first = merged(None, "id", "app", of_accounts(std::slice::from_ref(&b)), at(1)).unwrap();
         let same = merged(Some(first.clone()), "id", "app", of_accounts(std::slice::from_ref(&b)), at(2));
-        assert_eq!(same, None);
+        assert_eq!(same.map(|record| record.credential_mapping), Some(first.credential_mapping.clone()));
         let both = merged(Some(first), "id", "app", of_accounts(std::slice::from_ref(&a)), at(2)).unwrap();
         let both = merged(Some(both), "id", "app", of(&[secret("s", "1")]), at(2)).unwrap();
         let known = &both.credential_mapping["app"];
