@@ -15,6 +15,8 @@ const KNOWN_MAX: usize = 20_000;
 const ASKED_MAX: usize = 2000;
 /// So many are asked for at once: each answer may have 16 MiB.
 const AT_ONCE: usize = 2;
+/// The most images at which the runtime may fail in a round: each may cost the deadline of a call.
+const FAILED_MAX: usize = 3;
 
 /// The images of the runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,7 +64,7 @@ impl ListedImages {
         self.images.into_iter().chain(unread).collect()
     }
 
-    /// Takes the answer about one image in.
+    /// Takes the answer about one image in. One that fails tells nothing: the image counts neither as there nor as gone.
     fn take(&mut self, name: String, answer: Result<ImageStatusResponse, CriError>) -> Result<(), CriError> {
         let image = match answer {
             Ok(answer) => answer.image.filter(|image| !image.id.is_empty()),
@@ -185,8 +187,14 @@ async fn one_by_one(
     let mut listed = ListedImages { too_long: Some(too_long), ..ListedImages::default() };
     let asks: Vec<_> = names.into_iter().map(|name| ask(calls.clone(), name)).collect();
     let mut answers = stream::iter(asks).buffered(AT_ONCE);
+    let mut failed = 0;
     while let Some((name, answer)) = answers.next().await {
-        listed.take(name, answer)?;
+        if let Err(error) = listed.take(name, answer) {
+            failed += 1;
+            if error.kind == CriErrorKind::Unavailable || failed > FAILED_MAX {
+                return Err(error);
+            }
+        }
     }
     listed.there.iter().for_each(|id| known.note(id));
     listed.gone.iter().for_each(|id| known.forget(id));
@@ -279,6 +287,22 @@ mod tests {
         assert_eq!(all(&operations, &ids).await.unwrap_err().kind, CriErrorKind::Unavailable);
         assert!(fake.counts()[&Rpc::ImageStatus] <= 3);
         assert_eq!(all(&operations, &ids).await.unwrap().images.len(), 50);
+    }
+
+    #[tokio::test]
+    async fn an_image_that_the_runtime_fails_at_keeps_no_other_back() {
+        let (fake, operations) = fixture();
+        let ids: Vec<String> =
+            (0..20).map(|number| fake.add_image(&format!("i{number}"), with_user(LONG))).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let broken = || Fault::Error(CriErrorKind::Other, "corrupt".to_owned());
+        fake.fault(Rpc::ImageStatus, 1, broken());
+        let listed = all(&operations, &ids).await.unwrap();
+        assert_eq!(listed.images.len(), 19);
+        assert!(ids.iter().all(|id| !listed.is_gone(id)), "an error says nothing");
+        fake.fault(Rpc::ImageStatus, 20, broken());
+        assert_eq!(all(&operations, &ids).await.unwrap_err().kind, CriErrorKind::Other);
+        assert!(fake.counts()[&Rpc::ImageStatus] < 20 + 20);
     }
 
     #[test]
