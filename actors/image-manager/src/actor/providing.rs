@@ -77,7 +77,10 @@ impl ImageManager {
             if !asker.reply.is_wanted() {
                 return;
             }
-            asker.provided = Some(provided);
+            match provided {
+                Ok(provided) => asker.provided = Some(provided),
+                Err(error) => asker.credentials = Err(error),
+            }
             then(actor, asker, image, ctx);
         });
     }
