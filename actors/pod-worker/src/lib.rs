@@ -10,8 +10,8 @@
 //!   `PrepareSubpaths`, `EnsurePodCgroup`, `RemovePodCgroup`, `GetPodStatus`, `GetServices`, `GetSecret`, `GetConfigMap`,
 //!   `GetRuntimeClass`, `RecordEvent`; calls to the runtime through the bridge.
 //! State (rebuilt from): desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
-//!   resends), changed resources of the node (ConfigManager is asked), back-off (attempts and times in the runtime), whether a pod has ended and which
-//!   of its containers have run (StatusManager).
+//!   resends), changed resources of the node (ConfigManager is asked), back-off (attempts and times in the runtime), whether
+//!   a pod has ended and which of its containers have run (StatusManager).
 //! On crash: the pool adopts the living workers and sends them everything again. A worker first waits for its
 //!   predecessor's calls in flight, then for a look at the runtime; nothing is created before both, and no container
 //!   restarts.
