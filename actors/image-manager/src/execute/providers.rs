@@ -58,8 +58,8 @@ type Provided = (Given, Option<Arc<AccountSource>>);
 /// Why a provider has given nothing.
 #[derive(Debug)]
 enum NotGiven {
-    /// Its plugin had no turn: it was not asked.
-    NoTurn(String),
+    /// Its plugin had no turn, or not in time: what it would give is not known.
+    NotAsked(String),
     /// It has failed.
     Failed(String),
 }
@@ -90,7 +90,7 @@ pub async fn provide(
     for (provider, answer) in providers.iter().zip(answers) {
         match answer {
             Ok(given) => provided.extend(given),
-            Err(NotGiven::NoTurn(error)) => {
+            Err(NotGiven::NotAsked(error)) => {
                 return Err(format!("credential provider {:?} could not be asked: {error}", provider.name));
             }
             Err(NotGiven::Failed(error)) => tracing::error!(
@@ -128,7 +128,7 @@ async fn given_in_time(
     wanted: &Wanted,
 ) -> Result<Option<Provided>, NotGiven> {
     let given = tokio::time::timeout(PROVIDED_WITHIN, given_by(means, provider, wanted)).await;
-    given.unwrap_or_else(|_| Err(format!("it has not answered within {PROVIDED_WITHIN:?}").into()))
+    given.unwrap_or_else(|_| Err(NotGiven::NotAsked(format!("no answer within {PROVIDED_WITHIN:?}"))))
 }
 
 /// What a provider gives: what it gave before if that still holds. Nothing if the pod's service account is not for it.
@@ -197,7 +197,7 @@ async fn answered(
         }
         let of_plugin = |error: String| format!("plugin {}: {error}", provider.program.display());
         let output = output.map_err(|error| match error {
-            PluginError::NoTurn => NotGiven::NoTurn(of_plugin(error.to_string())),
+            PluginError::NoTurn => NotGiven::NotAsked(of_plugin(error.to_string())),
             _ => NotGiven::Failed(of_plugin(error.to_string())),
         })?;
         let (of, read) = (provider.clone(), output.clone());
