@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::facts::{
-    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, Rejection,
-    RuntimeObserved, SeenPod, Verdicts, WorkerReport,
+    DesiredPod, DesiredPodsChanged, NodeAddressesObserved, NodeResourcesConfigured, PodObserved,
+    ProbeVerdict, Rejection, RuntimeObserved, SeenPod, Verdicts, WorkerReport,
 };
 use crate::object_cache::PodObjectsChanged;
 use crate::{Key, PodRef, PodUid, delivery, receives};
@@ -55,14 +55,14 @@ delivery!(ResendReports => (): Command, LatestPerKey, key = |m| Key::Name(Arc::f
 
 receives!(
     "PodWorkerPool": DesiredPodsChanged, PodObserved, RuntimeObserved, ProbeVerdict, PodReported, EvictPod, ResendPod,
-    NodeAddressesObserved, PodObjectsChanged, ResendReports, GetWorkers
+    NodeAddressesObserved, NodeResourcesConfigured, PodObjectsChanged, ResendReports, GetWorkers
 );
 
 /// The messages that a pod's worker receives, from the pool alone.
 pub mod worker {
     use super::{
-        Arc, DesiredPod, EvictPod, NodeAddressesObserved, PodObjectsChanged, PodRef, PodUid, RuntimeObserved,
-        SeenPod, Verdicts, delivery, receives,
+        Arc, DesiredPod, EvictPod, NodeAddressesObserved, NodeResourcesConfigured, PodObjectsChanged, PodRef,
+        PodUid, RuntimeObserved, SeenPod, Verdicts, delivery, receives,
     };
 
     /// States what the worker shall do about its pod; a newer message replaces a waiting one.
@@ -108,6 +108,7 @@ pub mod worker {
     delivery!(PodSeen => (): Command, LatestPerKey, pod = |m| Some(&m.uid));
 
     receives!(
-        "PodWorker": SyncPod, PodSeen, RuntimeObserved, PodJudged, EvictPod, NodeAddressesObserved, PodObjectsChanged
+        "PodWorker": SyncPod, PodSeen, RuntimeObserved, PodJudged, EvictPod, NodeAddressesObserved,
+        NodeResourcesConfigured, PodObjectsChanged
     );
 }

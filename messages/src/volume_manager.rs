@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::facts::{DesiredPod, DesiredPodsChanged, NodeObserved};
+use crate::facts::{DesiredPod, DesiredPodsChanged, NodeObserved, NodeResourcesConfigured};
 use crate::object_cache::PodObjectsChanged;
 use crate::{PodRef, PodUid, delivery, receives};
 
@@ -145,5 +145,5 @@ pub struct VolumeCondition {
 
 receives!(
     "VolumeManager": DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, NodeObserved,
-    GetVolumes, GetVolumeStats
+    NodeResourcesConfigured, GetVolumes, GetVolumeStats
 );

@@ -44,7 +44,7 @@ pub struct ConfigManagerDeps {
     pub eviction: Address<EvictionConfigured>,
     /// ImageManager.
     pub images: Address<ImagesConfigured>,
-    /// PodManager, and NodeStatus if there is one.
+    /// PodManager, PodWorkerPool, VolumeManager, and NodeStatus if there is one.
     pub resources: Vec<Address<NodeResourcesConfigured>>,
     /// NodeStatus, if there is one.
     pub node_status: Option<Address<NodeStatusConfigured>>,
@@ -67,7 +67,7 @@ pub enum Timer {
     TellEviction,
     /// Tell ImageManager again.
     TellImages,
-    /// Tell PodManager and NodeStatus again.
+    /// Tell PodManager, PodWorkerPool, VolumeManager and NodeStatus again.
     TellResources,
     /// Tell NodeStatus again.
     TellNodeStatus,

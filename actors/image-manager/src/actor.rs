@@ -131,7 +131,7 @@ struct ImageAsker {
     reply: Reply<Answer>,
     /// When ImageManager first saw that the asker has given up.
     gone: Option<Instant>,
-    /// The credentials of the pod's secrets that fit the image, or why a secret cannot be understood.
+    /// The credentials of the pod's secrets that fit the image, or why credentials cannot be had.
     credentials: Result<Arc<[Credential]>, String>,
     /// What the node's providers gave; `None` while they were not asked.
     provided: Option<Arc<[Credential]>>,

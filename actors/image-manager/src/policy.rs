@@ -115,8 +115,8 @@ pub fn backing_off(image: &str, waiting: &Waiting) -> FailedAsk {
     }
 }
 
-/// A secret that the pod names for its pulls cannot be understood, so no pull is tried, as upstream has it.
-/// Upstream makes the whole error the reason; here the reason is one of the fixed ones.
+/// A secret that the pod names for its pulls cannot be understood, so no pull is tried, as upstream has it; or a credential
+/// provider could not be asked. Upstream makes the whole error the reason; here the reason is one of the fixed ones.
 pub fn secret_broken(image: &str, error: &str) -> FailedAsk {
     FailedAsk {
         event: event(EventType::Warning, FAILED, format!("Failed to pull image {image:?}: {error}")),

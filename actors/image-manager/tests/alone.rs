@@ -10,7 +10,9 @@ use bridge_cri::{CriErrorKind, Rpc};
 use bridge_metrics::Registry;
 use bridge_node::host::{FakeCredentialPlugins, FakeDockerConfigs, FakePullRecords};
 use bridge_node::stats::FakeStats;
-use image_manager::{ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings, KeptAnswers};
+use image_manager::{
+    ImageHistory, ImageManager, ImageManagerDeps, ImageMetrics, ImageSettings, KeptAnswers, Verification,
+};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use messages::PodUid;

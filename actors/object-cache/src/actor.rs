@@ -213,7 +213,7 @@ impl ObjectCache {
     where
         dyn PodObjects: Read<K>,
     {
-        let Some(api) = self.deps.api.clone().filter(|_| K::object_store(self).is_reading(&name)) else {
+        let Some(api) = self.deps.api.clone().filter(|_| K::object_store(self).starts_read(&name)) else {
             return self.reads.ended(&name.0);
         };
         let read = Read::<K>::read(&*api, namespace(&name), &name.1);
@@ -236,7 +236,11 @@ impl ObjectCache {
         };
         let is_news = K::object_store(self).end_read(name, now, read.is_ok());
         match read {
-            Ok(all) if is_news => self.heard::<K>(name, Followed::All(all), ctx),
+            Ok(all) if is_news => {
+                self.heard::<K>(name, Followed::All(all), ctx);
+                // Asks of pods that came after the read had begun wait for another one.
+                self.read_if_awaited::<K>(&(K::KIND, name.clone()), ctx);
+            }
             Ok(_) => {}
             Err(error) => self.give_up::<K>(name, Some(&error)),
         }
@@ -253,7 +257,12 @@ impl ObjectCache {
             self.watches.give_back(&(K::KIND, name));
         }
         if let Some((waiting, answer)) = heard.answers {
-            ctx.cancel_timer(&Timer::Patience(K::KIND, name.clone()));
+            let patience = Timer::Patience(K::KIND, name.clone());
+            if K::object_store(self).is_awaited(name) {
+                ctx.set_timer(patience, READ_PATIENCE);
+            } else {
+                ctx.cancel_timer(&patience);
+            }
             waiting.into_iter().for_each(|reply| reply.send(answer.clone()));
         }
         if heard.changed {

@@ -74,6 +74,8 @@ struct StoredObject<K, F, W> {
     read: Duration,
     /// It is to be read, or is being read.
     reading: bool,
+    /// A pod that is new to the object came after its read had begun: the read answers only so many of the asks that wait.
+    outdated: Option<usize>,
     /// The object never changes, so it is not watched.
     frozen: bool,
     asked: Duration,
@@ -162,12 +164,15 @@ impl<K, F, W> ObjectStore<K, F, W> {
         self.ttl = ttl;
     }
 
-    /// Under [`Strategy::Cache`] a pod that is new to an object is shown nothing that was read before: the object is forgotten, unless
-    /// it never changes.
+    /// Under [`Strategy::Cache`] a pod that is new to an object is shown nothing that was read before, nor what a read under way
+    /// finds: the object is forgotten, unless it never changes.
     pub fn expire(&mut self, name: &Name) {
         let Some(item) = self.items.get_mut(name) else { return };
         if self.strategy == Strategy::Cache && !item.frozen {
             item.known = ObjectState::Nothing;
+            if item.reading {
+                item.outdated.get_or_insert(item.waiting.len());
+            }
             self.room.remove(name);
         }
     }
@@ -184,6 +189,7 @@ impl<K, F, W> ObjectStore<K, F, W> {
             watch: None,
             read: now,
             reading: false,
+            outdated: None,
             frozen: false,
             asked: now,
             asker: None,
@@ -280,18 +286,28 @@ impl<K, F, W> ObjectStore<K, F, W> {
         begins
     }
 
-    /// Whether the object is still to be read.
-    pub fn is_reading(&self, name: &Name) -> bool {
-        self.items.get(name).is_some_and(|item| item.reading)
+    /// The read begins now, for all asks that wait, if the object is still to be read.
+    pub fn starts_read(&mut self, name: &Name) -> bool {
+        let Some(item) = self.items.get_mut(name) else { return false };
+        item.outdated = None;
+        item.reading
     }
 
-    /// The object has been read, or could not be. Returns whether what was read is news: a watch knows better.
+    /// Whether asks wait for the object.
+    pub fn is_awaited(&self, name: &Name) -> bool {
+        self.items.get(name).is_some_and(|item| !item.waiting.is_empty())
+    }
+
+    /// The object has been read, or could not be. Returns whether what was read is news, which has to be heard next: a watch knows
+    /// better.
     pub fn end_read(&mut self, name: &Name, now: Duration, was_read: bool) -> bool {
         let Some(item) = self.items.get_mut(name) else { return false };
         item.reading = false;
         let news = was_read && item.watch.is_none();
         if news {
             item.read = now;
+        } else {
+            item.outdated = None;
         }
         news
     }
@@ -329,9 +345,11 @@ impl<K, F, W> ObjectStore<K, F, W> {
         item.frozen = matches!(&item.known, ObjectState::There(object) if immutable(object));
         let unneeded = if item.frozen { item.watch.take() } else { None };
         let mut closed: Vec<_> = unneeded.map(|watch| (name.clone(), watch)).into_iter().collect();
-        let waiting = std::mem::take(&mut item.waiting);
+        let outdated = item.outdated.take().filter(|_| !item.frozen);
+        let answered = outdated.map_or(item.waiting.len(), |before| before.min(item.waiting.len()));
+        let waiting = item.waiting.drain(..answered).collect();
         let answers = answer(self.kind, name, &item.known).map(|answer| (waiting, answer));
-        if self.strategy == Strategy::Get && !item.frozen {
+        if (self.strategy == Strategy::Get || outdated.is_some()) && !item.frozen {
             // The next ask is answered by the next read, whatever becomes of that.
             item.known = ObjectState::Nothing;
         }
@@ -345,6 +363,8 @@ impl<K, F, W> ObjectStore<K, F, W> {
         let Some(item) = self.items.get_mut(name) else { return (Vec::new(), not_synced()) };
         let known = answer(self.kind, name, &item.known);
         item.owed |= known.is_none() && !item.waiting.is_empty();
+        // None waits any more that the read under way could answer.
+        item.outdated = item.outdated.map(|_| 0);
         (std::mem::take(&mut item.waiting), known.unwrap_or_else(not_synced))
     }
 

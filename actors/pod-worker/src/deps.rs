@@ -10,6 +10,7 @@ use bridge_io::clock::Clock;
 use bridge_io::compute::Compute;
 use bridge_node::host::PodDirs;
 use futures::future::BoxFuture;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::WorkerReported;
 use messages::image_manager::EnsureImage;
@@ -59,7 +60,7 @@ pub struct PodWorkerConfig {
     pub node_name: Arc<str>,
     /// The node's addresses until NodeStatus sends others, primary first.
     pub host_ips: Vec<String>,
-    /// The node's capacity and allocatable amounts.
+    /// The node's capacity and allocatable amounts until ConfigManager tells others.
     pub node: Arc<NodeResources>,
     /// `--maximum-dead-containers-per-container`: how many dead instances of a container are kept while its
     /// pod runs; at least one.
@@ -166,4 +167,6 @@ pub struct PodWorkerPoolDeps {
     pub resend_verdicts: Address<ResendVerdicts>,
     /// NodeStatus, which is asked to send the node's addresses again; none if this kubelet keeps no Node.
     pub resend_node: Option<Address<ResendNode>>,
+    /// ConfigManager, asked after a restart for what has changed of the node's resources.
+    pub configuration: Address<ResendConfiguration>,
 }

@@ -1,16 +1,17 @@
 //! Duty: one worker per pod UID brings the pod from desired to running, from unwanted to gone; the pool sees that
 //!   each pod has its worker and hands it every fact about the pod.
 //! Receives: Pool: `DesiredPodsChanged`, `PodObserved`, `RuntimeObserved`, `ProbeVerdict`, `PodReported`, `EvictPod`,
-//!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `PodObjectsChanged`, `GetWorkers`. Worker, from the pool alone:
-//!   `SyncPod`, `PodSeen`, `RuntimeObserved`, `PodJudged`, `EvictPod`, `NodeAddressesObserved`, `PodObjectsChanged`.
-//! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `RecordEvent`, `WorkerReported`;
-//!   what the worker receives.
+//!   `ResendPod`, `ResendReports`, `NodeAddressesObserved`, `NodeResourcesConfigured`, `PodObjectsChanged`, `GetWorkers`.
+//!   Worker, from the pool alone: `SyncPod`, `PodSeen`, `RuntimeObserved`, `PodJudged`, `EvictPod`, `NodeAddressesObserved`,
+//!   `NodeResourcesConfigured`, `PodObjectsChanged`.
+//! Sends: Pool: `ResendDesired`, `ResendObserved`, `ResendVerdicts`, `ResendNode`, `ResendConfiguration`, `RecordEvent`,
+//!   `WorkerReported`; what the worker receives.
 //!   Worker: `ResendPod` and `PodReported` to the pool, `PodTouched`, `EnsureImage`, `MountVolumes`, `UnmountVolumes`,
 //!   `PrepareSubpaths`, `EnsurePodCgroup`, `RemovePodCgroup`, `GetPodStatus`, `GetServices`, `GetSecret`, `GetConfigMap`,
 //!   `GetRuntimeClass`, `RecordEvent`; calls to the runtime through the bridge.
 //! State (rebuilt from): desired pods (PodManager resends), observed ones (Pleg resends), verdicts (ProbeManager
-//!   resends), back-off (attempts and times in the runtime), whether a pod has ended and which
-//!   of its containers have run (StatusManager).
+//!   resends), changed resources of the node (ConfigManager is asked), back-off (attempts and times in the runtime), whether
+//!   a pod has ended and which of its containers have run (StatusManager).
 //! On crash: the pool adopts the living workers and sends them everything again. A worker first waits for its
 //!   predecessor's calls in flight, then for a look at the runtime; nothing is created before both, and no container
 //!   restarts.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Handler};
+use messages::config_manager::ResendConfiguration;
 use messages::facts::{
-    DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, SeenPod, Verdicts,
-    WorkerReport, WorkerReported,
+    DesiredPodsChanged, NodeAddressesObserved, NodeResourcesConfigured, PodObserved, ProbeVerdict,
+    RuntimeObserved, SeenPod, Verdicts, WorkerReport, WorkerReported,
 };
 use messages::node_status::ResendNode;
 use messages::object_cache::PodObjectsChanged;
@@ -70,6 +71,7 @@ pub struct PodWorkerPool {
     lost: BTreeSet<PodUid>,
     health: Option<RuntimeObserved>,
     addresses: Option<NodeAddressesObserved>,
+    resources: Option<NodeResourcesConfigured>,
     observed: Followed<SeenPod>,
     verdicts: Followed<Verdicts>,
     evictions: BTreeMap<PodUid, EvictPod>,
@@ -88,6 +90,7 @@ impl PodWorkerPool {
             lost: BTreeSet::new(),
             health: None,
             addresses: None,
+            resources: None,
             observed: Followed::default(),
             verdicts: Followed::default(),
             evictions: BTreeMap::new(),
@@ -156,6 +159,9 @@ impl PodWorkerPool {
         }
         if let Some(addresses) = &self.addresses {
             self.forward(uid, addresses.clone());
+        }
+        if let Some(resources) = &self.resources {
+            self.forward(uid, resources.clone());
         }
         if let Some(seen) = self.observed.get(uid) {
             self.forward(uid, PodSeen { uid: uid.clone(), seen: seen.clone() });
@@ -299,6 +305,9 @@ impl Subsystem for PodWorkerPool {
         if let Some(node) = &self.deps.resend_node {
             ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
         }
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+        }
         self.check_resolv_conf(ctx);
         ctx.set_timer(Timer::Lost, LOST_EVERY);
     }
@@ -402,6 +411,23 @@ impl Handler<NodeAddressesObserved> for PodWorkerPool {
             child.address::<NodeAddressesObserved>().tell_level(fact.clone());
         }
         self.addresses = Some(fact);
+    }
+}
+
+impl Handler<NodeResourcesConfigured> for PodWorkerPool {
+    type Result = ();
+
+    fn handle(&mut self, fact: NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
+        // Workers that are made from now on start with the new resources.
+        if self.deps.worker.config.node != fact.0 {
+            Arc::make_mut(&mut self.deps.worker.config).node = fact.0.clone();
+        }
+        // Also when ConfigManager repeats it: a worker may have lost it.
+        for (uid, child) in &self.children {
+            let _named = blame::name(uid);
+            child.address::<NodeResourcesConfigured>().tell_level(fact.clone());
+        }
+        self.resources = Some(fact);
     }
 }
 

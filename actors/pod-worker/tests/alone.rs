@@ -10,6 +10,7 @@ use bridge_cri::fake::{FakeRuntime, Fault, RegistryImage};
 use bridge_cri::{CriErrorKind, Rpc, wire};
 use bridge_http::probes::FakeProber;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, LocalObjectReference, SecretEnvSource};
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{
     DesiredPod, Rejection, RuntimeObserved, SeenPod, WorkerReport, WorkerReported, WorkerState,
@@ -48,6 +49,7 @@ struct Neighbours {
     resend_observed: Neighbour<ResendObserved>,
     verdicts: Neighbour<ResendVerdicts>,
     node: Neighbour<ResendNode>,
+    configuration: Neighbour<ResendConfiguration>,
     pleg: Neighbour<PodTouched>,
     mount: Neighbour<MountVolumes>,
     unmount: Neighbour<UnmountVolumes>,
@@ -74,6 +76,7 @@ impl Neighbours {
             resend_observed: Neighbour::new("Pleg"),
             verdicts: Neighbour::new("ProbeManager"),
             node: Neighbour::new("NodeStatus"),
+            configuration: Neighbour::new("ConfigManager"),
             pleg: Neighbour::new("Pleg"),
             mount: Neighbour::answering("VolumeManager", |_| Ok(mounted())),
             unmount: Neighbour::answering("VolumeManager", |_| Ok(())),
@@ -139,6 +142,7 @@ impl Neighbours {
             report_followers: vec![self.reports.address()],
             resend_verdicts: self.verdicts.address(),
             resend_node: Some(self.node.address()),
+            configuration: self.configuration.address(),
         }
     }
 
@@ -265,6 +269,7 @@ fn a_new_pool_asks_for_all_facts_and_its_workers_live_on() {
         let asked =
             || (near.manager.count(), near.resend_observed.count(), near.verdicts.count(), near.node.count());
         stage.until("all facts to be asked for", || asked() == (2, 2, 2, 2)).await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
         tell_facts(&actor);
         stage.pass(120 * SECOND).await;
         assert_eq!((started(stage), runs(stage)), ((1, 1), true));

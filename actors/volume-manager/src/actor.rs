@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use messages::PodUid;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::facts::{CsiDriversObserved, DesiredPod, OtherVolumesObserved};
 use messages::node_status::ResendNode;
@@ -92,6 +93,8 @@ pub struct VolumeManagerDeps {
     pub driver_watchers: Vec<Address<CsiDriversObserved>>,
     /// NodeStatus, which is asked to send the Node again; `None` without a cluster.
     pub resend_node: Option<Address<ResendNode>>,
+    /// ConfigManager, asked after a restart for what has changed of the node's resources.
+    pub configuration: Address<ResendConfiguration>,
     /// PodWorkerPool: pods whose volumes can be tried again go on.
     pub waiters: Address<PodObjectsChanged>,
     /// PodWorkerPool: ends pods that cannot run here.
@@ -525,6 +528,9 @@ impl Subsystem for VolumeManager {
         self.follow_drivers(ctx);
         if let Some(resend) = &self.deps.resend_node {
             ctx.tell_until_taken(resend, ResendNode { receiver: Self::NAME });
+        }
+        if ctx.incarnation() > 1 {
+            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
         }
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);

@@ -11,6 +11,8 @@ use bridge_kube::{ClaimStatuses, CsiNodes, VolumeObjects};
 use bridge_node::host::{Layout, PodDirs};
 use bridge_node::mounts::Mounts;
 use messages::event_recorder::RecordEvent;
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use supervision::Address;
 
 use crate::attachments::Attachments;
@@ -27,8 +29,6 @@ pub struct Backends {
     pub mounts: Arc<dyn Mounts>,
     /// The pods' own directories.
     pub pod_dirs: Arc<dyn PodDirs>,
-    /// Memory that pods may have on this node, in bytes: no memory-backed volume is larger.
-    pub allocatable_memory_bytes: u64,
     /// The source of the files of secrets, config maps, tokens and pod fields.
     pub objects: Objects,
     /// The recorder of events, for what happens while a volume is set up.
@@ -93,7 +93,7 @@ impl Backends {
     pub(crate) fn node(&self) -> NodeFacts<'_> {
         NodeFacts {
             layout: self.pod_dirs.layout(),
-            allocatable_memory_bytes: self.allocatable_memory_bytes,
+            allocatable_memory_bytes: allocatable_memory_bytes(&self.objects.node),
             in_cluster: self.objects.in_cluster,
         }
     }
@@ -117,8 +117,14 @@ impl Backends {
 pub(crate) struct NodeFacts<'a> {
     /// The paths of the kubelet's directories.
     pub layout: &'a Layout,
-    /// Memory that pods may have on this node, in bytes.
+    /// Memory that pods may have on this node, in bytes: no memory-backed volume is larger.
     pub allocatable_memory_bytes: u64,
     /// Whether there is an API server to fetch objects from.
     pub in_cluster: bool,
+}
+
+/// The bytes of memory that pods may use: the bound of tmpfs volumes without a size of their own.
+fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
+    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
+    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }

@@ -1,13 +1,14 @@
 //! Duty: the only writer of mounts: has a pod's volumes ready before its containers start, and gone after they died.
 //! Receives: DesiredPodsChanged, MountVolumes, UnmountVolumes, PrepareSubpaths, PodObjectsChanged, NodeObserved,
-//!   GetVolumes, GetVolumeStats.
-//! Sends: ResendDesired, ResendNode; GetHeldPods (before anything is cleaned away);
+//!   NodeResourcesConfigured, GetVolumes, GetVolumeStats.
+//! Sends: ResendDesired, ResendNode, ResendConfiguration; GetHeldPods (before anything is cleaned away);
 //!   GetSecret, GetConfigMap, GetToken (what volumes show); RecordEvent (FailedMount);
 //!   OtherVolumesObserved, CsiDriversObserved; PodObjectsChanged (to the pods that wait for a driver);
 //!   EvictPod (VolumeAttachmentLimitExceeded).
 //! State (rebuilt from): mounted volumes (`/proc/self/mountinfo`, pod directories); staged volumes and their pods (notes
-//!   beside the mounts); CSI drivers (offered again); operations under way (asked again); volumes and drivers of which the
-//!   cluster is still to be told that they are gone (`Attachments`, beside the actor).
+//!   beside the mounts); CSI drivers (offered again); changed resources of the node (ConfigManager is asked); operations under
+//!   way (asked again); volumes and drivers of which the cluster is still to be told that they are gone (`Attachments`, beside
+//!   the actor).
 //! On crash: operations run to their end in the bridge; askers learn that the answer is lost and ask again.
 //! Never does: touches a volume of a plugin that it does not have, deletes across a mount, detaches lazily, or
 //!   removes the directory of a pod that a source, the runtime or a worker may still have.

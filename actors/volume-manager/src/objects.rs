@@ -36,6 +36,6 @@ pub struct Objects {
     pub in_cluster: bool,
     /// How many volumes are written at once; it outlives the incarnation.
     pub showing: Showing,
-    /// The amounts that pods may have of the node, for downward API files.
+    /// The amounts that pods may have of the node, for downward API files and for volumes in memory.
     pub node: Arc<NodeResources>,
 }

@@ -16,13 +16,16 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::CSIDriver;
 use messages::PodUid;
+use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
-use messages::facts::{CsiDriversObserved, DesiredPod, OtherVolumesObserved};
+use messages::facts::{CsiDriversObserved, DesiredPod, NodeResourcesConfigured, OtherVolumesObserved};
 use messages::object_cache::{GetConfigMap, GetSecret, GetToken, PodObjectsChanged};
 use messages::pleg::GetHeldPods;
 use messages::pod_manager::ResendDesired;
 use messages::pod_worker::EvictPod;
 use messages::volume_manager::{MountVolumes, MountedVolumes, UnmountVolumes, VolumesNotReady};
+use pod_spec::quantity::Quantity;
+use pod_spec::resources::NodeResources;
 use stage::{Neighbour, Stage, alone, ask, desired, desired_of, desired_so_far, driver_on, pod};
 use supervision::{AskError, Supervised};
 use volume_manager::{
@@ -58,6 +61,13 @@ struct Neighbours {
     /// The API server, on a member of a cluster.
     api: Option<FakeApi>,
     events: Neighbour<RecordEvent>,
+    configuration: Neighbour<ResendConfiguration>,
+}
+
+/// A node whose pods may have so many bytes of memory.
+fn with_memory(bytes: u64) -> Arc<NodeResources> {
+    let allocatable = BTreeMap::from([("memory".to_owned(), Quantity::binary(bytes))]);
+    Arc::new(NodeResources { allocatable, ..NodeResources::default() })
 }
 
 impl Neighbours {
@@ -76,6 +86,7 @@ impl Neighbours {
             flex: FakeFlexDrivers::default(),
             api: None,
             events: Neighbour::new("EventRecorder"),
+            configuration: Neighbour::new("ConfigManager"),
         }
     }
 
@@ -90,7 +101,6 @@ impl Neighbours {
             backends: Backends {
                 mounts: fakes.mounts.clone(),
                 pod_dirs: fakes.dirs.clone(),
-                allocatable_memory_bytes: 8 << 30,
                 events: self.events.address(),
                 volume_objects: self.api.as_ref().map(|api| Arc::new(api.client(&Io::current())) as _),
                 claim_statuses: self.api.as_ref().map(|api| Arc::new(api.client(&Io::current())) as _),
@@ -102,7 +112,7 @@ impl Neighbours {
                     config_maps: self.config_maps.asked(),
                     tokens: self.tokens.asked(),
                     in_cluster: false,
-                    node: Default::default(),
+                    node: with_memory(8 << 30),
                 },
                 csi: self.csi(),
                 flex: Flex::new(Arc::new(self.flex.clone())),
@@ -113,6 +123,7 @@ impl Neighbours {
             others_watchers: vec![self.node_status.address()],
             driver_watchers: vec![self.drivers.address()],
             resend_node: None,
+            configuration: self.configuration.address(),
             waiters: self.pool.address(),
             evict: self.evict.address(),
             events: self.events.address(),
@@ -341,6 +352,37 @@ fn the_files_of_all_volumes_of_a_pod_have_one_bound() {
         assert_eq!(refused.unmounted, ["second"]);
         let text = "the files of the pod's volumes would have more than 67108864 bytes";
         assert!(refused.error.message.contains(text), "{}", refused.error.message);
+    });
+}
+
+#[test]
+fn changed_resources_of_the_node_are_shown_at_the_next_look_and_asked_for_by_a_new_incarnation() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        let mut told = (*pod(0)).clone();
+        let spec = Arc::make_mut(&mut told.pod).spec.as_mut().unwrap();
+        let memory = serde_json::json!({"containerName": "web", "resource": "limits.memory", "divisor": "1"});
+        let items = [serde_json::json!({"path": "memory", "resourceFieldRef": memory})];
+        let volume = object(serde_json::json!({"name": "info", "downwardAPI": {"items": items}}));
+        spec.volumes.get_or_insert_default().push(volume);
+        let at = VolumeMount { name: "info".into(), mount_path: "/info".into(), ..Default::default() };
+        spec.containers[0].volume_mounts.get_or_insert_default().push(at);
+        let told = Arc::new(told);
+        actor.address().tell(desired_of(std::slice::from_ref(&told))).unwrap();
+        ask(&actor, MountVolumes { pod: told.clone() }, 300 * SECOND).await.unwrap().unwrap();
+        let volume = format!("{}/volumes/kubernetes.io~downward-api/info", directory());
+        let shown = || {
+            let files = stage.fakes.disk.files_below(&volume);
+            let file = files.into_iter().find(|(path, _)| path.ends_with("memory"));
+            file.map(|(_, content)| String::from_utf8(content).unwrap()).unwrap_or_default()
+        };
+        assert_eq!(shown(), (8_u64 << 30).to_string());
+        actor.address().tell(NodeResourcesConfigured(with_memory(4 << 30))).unwrap();
+        stage.until("the new amount", || shown() == (4_u64 << 30).to_string()).await;
+        assert_eq!(near.configuration.count(), 0, "the first incarnation has that of the start");
+        stage.crash::<VolumeManager>().await;
+        stage.until("ConfigManager to be asked", || near.configuration.count() == 1).await;
     });
 }
 

@@ -39,7 +39,7 @@ const TOLD_ONCE: &[(&str, &str)] = &[
         "RuntimeObserved(health",
         "the age of the runtime's newest answer is told at every check, and never again as it was",
     ),
-    ("fact", "PodWorkerPool hands on to its workers what Pleg and NodeStatus repeat"),
+    ("fact", "PodWorkerPool hands on to its workers what Pleg, NodeStatus and ConfigManager repeat"),
     ("message", "PodWorkerPool hands on to one worker what the worker asks for when it begins"),
 ];
 

@@ -40,7 +40,7 @@ impl ImageManager {
             other.ask.pod.uid == asker.ask.pod.uid && other.ask.field_path == asker.ask.field_path
         };
         let pulls = self.pulls.all().filter(|(key, _)| key.image == image);
-        pulls.flat_map(|(_, askers)| askers.iter()).find(same).and_then(|other| other.provided.clone())
+        pulls.flat_map(|(_, askers)| askers.iter()).filter(same).find_map(|other| other.provided.clone())
     }
 
     /// Asks the providers that are for the image, and goes on with what they gave.
@@ -77,7 +77,10 @@ impl ImageManager {
             if !asker.reply.is_wanted() {
                 return;
             }
-            asker.provided = Some(provided);
+            match provided {
+                Ok(provided) => asker.provided = Some(provided),
+                Err(error) => asker.credentials = Err(error),
+            }
             then(actor, asker, image, ctx);
         });
     }

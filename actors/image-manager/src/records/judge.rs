@@ -89,7 +89,7 @@ pub struct AccessQuestion<'a> {
     pub intended: bool,
     /// The image's record, or why it cannot be read.
     pub record: Result<Option<&'a PulledRecord>, &'a str>,
-    /// The pod's credentials for the image, or why they cannot be understood.
+    /// The pod's credentials for the image, or why they cannot be had.
     pub credentials: Result<&'a [Credential], &'a str>,
 }
 
@@ -105,7 +105,7 @@ pub enum AccessDecision {
     },
     /// The pod has to prove its access by a pull.
     Prove(Checked),
-    /// A secret of the pod cannot be understood, for this reason, so access cannot be judged.
+    /// The pod's credentials cannot be had, for this reason, so access cannot be judged.
     Broken(String),
 }
 

@@ -42,6 +42,13 @@ fn given(kind: &str, password: &str) -> Vec<u8> {
     answer.to_string().into_bytes()
 }
 
+/// An answer that holds for the ask alone.
+fn given_once(password: &str) -> Vec<u8> {
+    let mut answer: Value = serde_json::from_slice(&given("Image", password)).unwrap();
+    answer["cacheDuration"] = json!("0s");
+    answer.to_string().into_bytes()
+}
+
 fn asked_of(run: &PluginRun) -> Value {
     serde_json::from_slice(run.input.expose()).unwrap()
 }
@@ -55,6 +62,35 @@ impl Neighbours {
             stage.fakes.runtime.publish(image, RegistryImage { credentials, ..RegistryImage::default() });
         }
         stage.start(deps, ImageManager::new)
+    }
+
+    /// A pull of this image takes so long, and ends with this error if there is one.
+    fn publish_private(&self, stage: &Stage<'_>, image: &str, takes: Duration, error: Option<&str>) {
+        let credentials = Some(("me".to_owned(), "hush".to_owned()));
+        let error = error.map(|why| (CriErrorKind::Other, why.to_owned()));
+        let image_there = RegistryImage { credentials, takes, error, ..RegistryImage::default() };
+        stage.fakes.runtime.publish(image, image_there);
+    }
+
+    /// No service account can be read.
+    fn has_no_accounts(&self) {
+        let away = || ObjectError { not_found: false, message: "the server is away".to_owned() };
+        self.accounts.answer(move |_| Err(away()));
+    }
+
+    /// Asks and gives up, again and again, until the pull has begun and for a while after that.
+    async fn ask_in_vain(&self, stage: &Stage<'_>, actor: &Supervised<ImageManager>, ask: &EnsureImage) {
+        for _ in 0..5 {
+            let gives_up = asked(actor, ask.clone());
+            stage.pass(2 * SECOND).await;
+            gives_up.abort();
+            stage.pass(Duration::from_millis(10)).await;
+            if pulls(stage) > 0 {
+                // What the pull was given is what counts.
+                self.has_no_accounts();
+            }
+        }
+        assert_eq!((self.plugins.runs().len(), pulls(stage)), (1, 1));
     }
 
     /// Every service account exists, with the annotation that is needed, and has a token.
@@ -158,11 +194,7 @@ fn a_run_is_shared_by_all_that_wait_and_joined_after_a_crash() {
 fn a_pod_that_waits_out_a_failure_asks_no_provider() {
     alone(async |stage| {
         let near = Neighbours::new();
-        near.plugins.install("/plugins/one", SECOND, |_| {
-            let mut answer: Value = serde_json::from_slice(&given("Image", "guessed")).unwrap();
-            answer["cacheDuration"] = json!("0s");
-            Ok(answer.to_string().into_bytes())
-        });
+        near.plugins.install("/plugins/one", SECOND, |_| Ok(given_once("guessed")));
         let actor = near.start_with(stage, vec![provider("one", None)]);
         for reason in ["ErrImagePull", "ImagePullBackOff", "ImagePullBackOff"] {
             let refused = asked(&actor, ask(PRIVATE, &[])).await.unwrap().unwrap().unwrap_err();
@@ -231,5 +263,111 @@ fn a_service_account_that_cannot_be_had_leaves_its_provider_out() {
         assert_eq!(near.plugins.runs().len(), 0);
         near.has_accounts();
         answer("c").await.unwrap();
+    });
+}
+
+#[test]
+fn a_pod_that_asks_again_during_its_pull_joins_it_with_what_was_given_before() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.has_accounts();
+        near.plugins.install("/plugins/one", SECOND, |_| Ok(given_once("hush")));
+        let actor = near.start_with(stage, vec![provider("one", Some(TokenCache::Token))]);
+        near.publish_private(stage, PRIVATE, 60 * SECOND, None);
+        let ask = ask_as("robot", "a", PRIVATE, PullPolicy::IfNotPresent);
+        near.ask_in_vain(stage, &actor, &ask).await;
+        asked(&actor, ask).await.unwrap().unwrap().unwrap();
+        assert_eq!((near.plugins.runs().len(), pulls(stage)), (1, 1));
+        assert_eq!(near.reasons(), ["Pulling", "Pulled"]);
+    });
+}
+
+#[test]
+fn a_pull_that_fails_counts_once_for_a_pod_that_has_asked_again_during_it() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.has_accounts();
+        near.plugins.install("/plugins/one", SECOND, |_| Ok(given_once("hush")));
+        let actor = near.start_with(stage, vec![provider("one", Some(TokenCache::Token))]);
+        near.publish_private(stage, PRIVATE, 60 * SECOND, Some("denied"));
+        let ask = ask_as("robot", "a", PRIVATE, PullPolicy::IfNotPresent);
+        near.ask_in_vain(stage, &actor, &ask).await;
+        let failed = asked(&actor, ask.clone()).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(
+            (failed.reason.as_str(), near.reasons()),
+            ("ErrImagePull", vec!["Pulling".to_owned(), "Failed".to_owned()])
+        );
+        let waits = asked(&actor, ask).await.unwrap().unwrap().unwrap_err();
+        let millis = waits.retry_after_ms.unwrap();
+        assert_eq!(waits.reason, "ImagePullBackOff");
+        assert!((9_000..=10_000).contains(&millis), "the first wait is one of ten seconds: {millis} ms");
+        assert_eq!((near.plugins.runs().len(), pulls(stage)), (1, 1));
+    });
+}
+
+#[test]
+fn a_provider_that_is_asked_while_the_pod_gives_up_and_asks_again_runs_once() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.plugins.install("/plugins/one", 20 * SECOND, |_| Ok(given_once("hush")));
+        let actor = near.start_with(stage, vec![provider("one", None)]);
+        for _ in 0..5 {
+            let gives_up = asked(&actor, ask(PRIVATE, &[]));
+            stage.pass(SECOND).await;
+            gives_up.abort();
+        }
+        asked(&actor, ask(PRIVATE, &[])).await.unwrap().unwrap().unwrap();
+        assert_eq!((near.plugins.runs().len(), pulls(stage)), (1, 1));
+        assert_eq!(near.reasons(), ["Pulling", "Pulled"]);
+    });
+}
+
+/// Askers of so many images of one namespace, each of a repository of its own, that need the provider.
+fn crowd(
+    near: &Neighbours,
+    stage: &Stage<'_>,
+    actor: &Supervised<ImageManager>,
+    count: usize,
+) -> Vec<tokio::task::JoinHandle<Answer>> {
+    let one = |number: usize| {
+        let image = format!("registry.test:5000/team/app{number}:1");
+        near.publish_private(stage, &image, Duration::ZERO, None);
+        asked(actor, ask_in("team", &format!("pod{number}"), &image))
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn an_answer_for_a_registry_serves_the_asks_that_wait_for_their_turn() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.plugins.install("/plugins/one", 50 * SECOND, |_| Ok(given("Registry", "hush")));
+        let actor = near.start_with(stage, vec![provider("one", None)]);
+        let began = tokio::time::Instant::now();
+        for asker in crowd(&near, stage, &actor, 10) {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        assert_eq!(near.plugins.runs().len(), 4, "as many as a namespace runs at once");
+        assert!(began.elapsed() < 60 * SECOND, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn an_image_whose_provider_had_no_turn_is_not_pulled_without_credentials() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.plugins.install("/plugins/one", 58 * SECOND, |_| Ok(given("Image", "hush")));
+        let actor = near.start_with(stage, vec![provider("one", None)]);
+        let mut refused = 0;
+        for asker in crowd(&near, stage, &actor, 20) {
+            if let Err(error) = asker.await.unwrap().unwrap() {
+                assert_eq!(error.reason, "ErrImagePull");
+                let why = "credential provider \"one\" could not be asked: plugin /plugins/one: no turn within 180 s";
+                assert!(error.message.starts_with(why), "{}", error.message);
+                refused += 1;
+            }
+        }
+        // Four run at once, and four times within three minutes there is a turn.
+        assert_eq!((refused, near.plugins.runs().len(), pulls(stage)), (4, 16, 16));
     });
 }

@@ -144,3 +144,21 @@ fn a_namespace_that_fills_the_node_with_names_is_refused_new_ones_and_others_are
         answer(&actor, ask_in("crowd", "later", ABSENT)).await.unwrap();
     });
 }
+
+#[test]
+fn an_image_that_the_policy_opens_to_all_counts_as_checked() {
+    for (verification, counted) in [(Verification::NeverVerify, true), (Verification::Off, false)] {
+        alone(async |stage| {
+            let near = Neighbours::new();
+            let (mut deps, registry) = (near.deps(stage), Registry::new());
+            deps.metrics.register(&registry).unwrap();
+            deps.settings.verification = verification.clone();
+            let actor = stage.start(deps, ImageManager::new);
+            answer(&actor, ask(IMAGE, &[])).await.unwrap();
+            let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
+            let line =
+                "kubelet_imagemanager_image_mustpull_checks_total{result=\"credentialPolicyAllowed\"} 1\n";
+            assert_eq!(page.contains(line), counted, "{verification:?}: {page}");
+        });
+    }
+}

@@ -85,6 +85,46 @@ fn a_pod_that_is_new_to_an_object_is_shown_nothing_from_before() {
 }
 
 #[test]
+fn a_pod_that_is_new_to_an_object_waits_for_a_read_that_begins_after_it() {
+    let mut store = texts(Strategy::Cache);
+    let hear = |store: &mut Texts, text: &str, now: u64| {
+        assert!(store.end_read(&a(), seconds(now), true));
+        let all = Followed::All(vec![text.to_owned()]);
+        let (answered, answer) =
+            store.heard(&a(), all, |text| text.ends_with('.'), String::eq).answers.unwrap();
+        (answered.len(), (*answer.unwrap()).clone())
+    };
+    assert_eq!(known(&mut store, 0), None);
+    assert!(store.begin_read(&a()));
+    store.expire(&a());
+    assert!(store.starts_read(&a()), "it has only just begun");
+    store.expire(&a());
+    assert_eq!((known(&mut store, 1), known(&mut store, 1)), (None, None));
+    assert!(!store.begin_read(&a()));
+    store.expire(&a());
+    assert_eq!(hear(&mut store, "x", 2), (1, "x".to_owned()), "the ask from before the read");
+    assert!(store.is_awaited(&a()) && store.begin_read(&a()) && store.starts_read(&a()));
+    assert_eq!(hear(&mut store, "y", 3), (2, "y".to_owned()));
+    assert!(!store.is_awaited(&a()) && !store.begin_read(&a()));
+    assert_eq!(known(&mut store, 4), Some(Ok("y".to_owned())));
+    // Asks that have given up are answered by no read, and a read that fails answers none.
+    assert_eq!(known(&mut store, 64), None);
+    assert!(store.begin_read(&a()) && store.starts_read(&a()));
+    store.expire(&a());
+    assert_eq!(store.give_up(&a()).0.len(), 1);
+    assert_eq!(known(&mut store, 65), None);
+    assert_eq!(hear(&mut store, "z", 66), (0, "z".to_owned()));
+    assert!(store.begin_read(&a()) && store.starts_read(&a()));
+    store.expire(&a());
+    assert!(!store.end_read(&a(), seconds(67), false));
+    assert!(store.begin_read(&a()) && store.starts_read(&a()));
+    // What never changes was the same before.
+    store.expire(&a());
+    assert_eq!(hear(&mut store, "z.", 68), (1, "z.".to_owned()));
+    assert_eq!(known(&mut store, 69), Some(Ok("z.".to_owned())));
+}
+
+#[test]
 fn each_ask_is_a_read_unless_the_object_never_changes() {
     let mut store = texts(Strategy::Get);
     for now in 0..3 {

@@ -18,7 +18,8 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use jiff::Timestamp;
 use messages::facts::{
-    ContainerVerdict, DesiredPod, NodeAddressesObserved, RuntimeObserved, Source, WaitingReason, WorkerReport,
+    ContainerVerdict, DesiredPod, NodeAddressesObserved, NodeResourcesConfigured, RuntimeObserved, Source,
+    WaitingReason, WorkerReport,
 };
 use messages::image_manager::PresentImage;
 use messages::object_cache::PodObjectsChanged;
@@ -495,6 +496,17 @@ impl Handler<NodeAddressesObserved> for PodWorker {
         let host_ips = fact.host_ips();
         if self.deps.config.host_ips != host_ips {
             Arc::make_mut(&mut self.deps.config).host_ips = host_ips;
+        }
+    }
+}
+
+impl Handler<NodeResourcesConfigured> for PodWorker {
+    type Result = ();
+
+    /// Containers that start from now on get the new amounts.
+    fn handle(&mut self, fact: NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
+        if self.deps.config.node != fact.0 {
+            Arc::make_mut(&mut self.deps.config).node = fact.0;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::MessageResult;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodUid;
-use messages::facts::{DesiredPod, DesiredPodsChanged};
+use messages::facts::{DesiredPod, DesiredPodsChanged, NodeResourcesConfigured};
 use messages::object_cache::PodObjectsChanged;
 use messages::pod_manager::ResendDesired;
 use messages::volume_manager::{GetVolumes, MountVolumes, PrepareSubpaths, UnmountVolumes, VolumeError};
@@ -79,6 +79,15 @@ impl actix::Handler<DesiredPodsChanged> for VolumeManager {
             }
             Taken::Missed => self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME }),
         }
+    }
+}
+
+impl actix::Handler<NodeResourcesConfigured> for VolumeManager {
+    type Result = ();
+
+    /// Volumes that are set up from now on, or shown anew, have the new amounts.
+    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
+        self.deps.backends.objects.node = resources;
     }
 }
 

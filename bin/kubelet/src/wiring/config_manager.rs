@@ -16,7 +16,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<ConfigManager>) -> promethe
         rotation: actors.logs.address(),
         eviction: actors.eviction.address(),
         images: actors.images.address(),
-        resources: [actors.manager.address()]
+        resources: [actors.manager.address(), actors.pool.address(), actors.volumes.address()]
             .into_iter()
             .chain(actors.node.iter().map(Supervised::address))
             .collect(),

@@ -24,8 +24,16 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodWorkerPool>) -> promethe
         ],
         resend_verdicts: actors.probes.address(),
         resend_node: actors.resend_node(),
+        configuration: actors.configuration.address(),
     };
-    seat.start(&wiring.places.actors, move || PodWorkerPool::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let mut deps = deps.clone();
+        if let Some(now) = changed() {
+            Arc::make_mut(&mut deps.worker.config).node = now.resources.0.clone();
+        }
+        PodWorkerPool::new(deps)
+    });
     Ok(())
 }
 

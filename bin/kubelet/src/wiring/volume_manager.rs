@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use bridge_csi::{CsiMetrics, Drivers};
 use bridge_kube::Traffic;
-use pod_spec::quantity::Quantity;
-use pod_spec::resources::NodeResources;
 use prometheus::IntCounterVec;
 use supervision::{Seated, Supervised};
 use volume_manager::{
@@ -26,7 +24,6 @@ pub(super) fn wire(
         backends: Backends {
             mounts: bridge.mounts.clone(),
             pod_dirs: bridge.dirs.for_owner(messages::volume_manager::RECEIVER),
-            allocatable_memory_bytes: allocatable_memory_bytes(&settings.node_resources),
             events: actors.events.address(),
             volume_objects: bridge.cluster_api(Traffic::Volumes).map(|api| api as _),
             claim_statuses: bridge.cluster_api(Traffic::Volumes).map(|api| api as _),
@@ -50,6 +47,7 @@ pub(super) fn wire(
         others_watchers: actors.node.iter().map(Supervised::address).collect(),
         driver_watchers: actors.node.iter().map(Supervised::address).collect(),
         resend_node: actors.resend_node(),
+        configuration: actors.configuration.address(),
         waiters: actors.pool.address(),
         evict: actors.pool.address(),
         events: actors.events.address(),
@@ -59,7 +57,14 @@ pub(super) fn wire(
         rejections: Some(rejections),
         settings: settings.volumes.clone(),
     };
-    seat.start(&wiring.places.actors, move || VolumeManager::new(deps.clone()));
+    let changed = wiring.changed();
+    seat.start(&wiring.places.actors, move || {
+        let mut deps = deps.clone();
+        if let Some(now) = changed() {
+            deps.backends.objects.node = now.resources.0.clone();
+        }
+        VolumeManager::new(deps)
+    });
     Ok(())
 }
 
@@ -80,10 +85,4 @@ fn csi(wiring: &Wiring<'_>) -> prometheus::Result<Csi> {
         tells_health: settings.volumes.tells_health,
         csi_nodes: bridge.cluster_api(Traffic::Node).map(|api| api as _),
     })
-}
-
-/// The bytes of memory that pods may use: the bound of tmpfs volumes without a size of their own.
-fn allocatable_memory_bytes(node: &NodeResources) -> u64 {
-    let memory = node.allocatable.get("memory").copied().unwrap_or(Quantity::ZERO);
-    u64::try_from(memory.units_rounded_up()).unwrap_or(0)
 }

@@ -35,8 +35,8 @@ pub use container_logs::{
 #[cfg(any(test, feature = "fake"))]
 pub use credential_plugins::FakeCredentialPlugins;
 pub use credential_plugins::{
-    CredentialPlugins, ExecCredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN,
-    PluginError, PluginRun, check_plugin,
+    CredentialPlugins, ExecCredentialPlugins, Needed, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN,
+    PLUGIN_WITHIN, PluginError, PluginOutput, PluginRun, check_plugin,
 };
 #[cfg(any(test, feature = "fake"))]
 pub use docker_configs::FakeDockerConfigs;

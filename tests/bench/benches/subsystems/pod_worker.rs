@@ -89,6 +89,7 @@ impl Subject for Alone {
             report_followers: vec![sinks.sink(), sinks.sink(), sinks.sink(), sinks.sink()],
             resend_verdicts: sinks.sink(),
             resend_node: None,
+            configuration: sinks.sink(),
         };
         let actor = seat.start(&Place::Here, move || PodWorkerPool::new(deps.clone()));
         let alone = Self { tree: stage.tree.clone(), actor, looks: seen_by, pods: count };

@@ -70,7 +70,6 @@ impl Subject for Alone {
             backends: Backends {
                 mounts: stage.mounts.clone(),
                 pod_dirs: stage.dirs.clone(),
-                allocatable_memory_bytes: 8 << 30,
                 events: sinks.sink(),
                 volume_objects: None,
                 claim_statuses: None,
@@ -93,6 +92,7 @@ impl Subject for Alone {
             others_watchers: Vec::new(),
             driver_watchers: Vec::new(),
             resend_node: None,
+            configuration: sinks.sink(),
             waiters: sinks.sink(),
             evict: sinks.sink(),
             events: sinks.sink(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_cri::fake::{Behaviour, Match};
 use bridge_kube::fake::FakeApi;
 use bridge_node::host::FoundAddresses;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,9 +12,11 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::PodUid;
 use messages::config_manager::ReloadConfiguration;
+use messages::eviction_manager::{EvictionConfigured, EvictionSettings};
 use messages::facts::NodeResourcesConfigured;
 use messages::supervision::Fault;
 use pod_spec::quantity::Quantity;
+use serde_json::json;
 use supervision::Policy;
 use testkit::node::{FakeNode, World, hard, member, node_resources};
 use testkit::{Sandbox, sandbox};
@@ -230,6 +233,85 @@ fn changed_places_for_pods_may_be_lost_at_nodestatus() {
             node.stop().await;
         });
     }
+}
+
+/// A pod whose container is told on its command line how much memory it may have: as it has no limit, what pods may have.
+fn told_of_memory(name: &str) -> Pod {
+    let mut told = pod(name, "serve");
+    let container = &mut told.spec.as_mut().expect("it has a spec").containers[0];
+    let memory = json!({ "resourceFieldRef": { "resource": "limits.memory", "divisor": "1" } });
+    let env = json!([{ "name": "MEMORY", "valueFrom": memory }]);
+    container.env = Some(serde_json::from_value(env).expect("variables"));
+    container.command.get_or_insert_default().push("$(MEMORY)".to_owned());
+    told
+}
+
+#[test]
+fn changed_resources_of_the_node_may_be_lost_at_podworkerpool_and_hold_for_what_starts_from_then_on() {
+    for fault in faults("NodeResourcesConfigured") {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 455).await;
+            api.put(&told_of_memory("early"));
+            within(60, "the pod to be Ready", || is_told_ready(&api, "early")).await;
+            inject(&node, "PodWorkerPool", fault.clone());
+            let mut resources = (*node_resources()).clone();
+            resources.allocatable.insert("memory".to_owned(), Quantity::binary(4 << 30));
+            let resources = NodeResourcesConfigured(Arc::new(resources));
+            world.configuration.change(|configuration| configuration.resources = resources);
+            node.node.reload.tell(ReloadConfiguration).expect("there is room");
+            sandbox.pass(Duration::from_secs(WITHIN_S)).await;
+
+            let told = Behaviour::exits(Duration::from_secs(1), 7);
+            world.runtime.behave(Match::Command((4_u64 << 30).to_string()), vec![told]);
+            let ended_with = |name: &str| {
+                let containers = status(&api, name).container_statuses.unwrap_or_default();
+                let states = containers.into_iter().flat_map(|one| [one.state, one.last_state]);
+                let ended = states.flatten().filter_map(|state| state.terminated);
+                ended.map(|terminated| terminated.exit_code).any(|code| code == 7)
+            };
+            api.put(&told_of_memory("late"));
+            within(60, "a pod that starts later to be told", || ended_with("late")).await;
+            assert!(!ended_with("early"), "what runs goes on");
+            for container in world.runtime.containers() {
+                world.runtime.exit_container(&container.id, 1, false);
+            }
+            within(60, "a container that starts anew to be told", || ended_with("early")).await;
+            node.stop().await;
+        });
+    }
+}
+
+#[test]
+fn a_new_evictionmanager_keeps_a_pressure_that_a_live_threshold_has_told() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let (world, api) = clustered(454);
+        set_address(&world, "192.0.2.20");
+        let settings = Settings { eviction: hard(&[]), ..member().await };
+        let node = FakeNode::start(sandbox, &world, &settings);
+        within(60, "the condition", || holds(&api, "MemoryPressure", "False")).await;
+        world.stats.set_memory(MIB);
+        sandbox.pass(Duration::from_secs(30)).await;
+        assert!(holds(&api, "MemoryPressure", "False"), "there is no threshold");
+        let eviction = EvictionSettings {
+            hard: [("memory.available".to_owned(), "100Mi".to_owned())].into(),
+            transition: Duration::from_secs(300),
+            ..EvictionSettings::default()
+        };
+        let eviction = EvictionConfigured(Arc::new(eviction));
+        world.configuration.change(|configuration| configuration.eviction = eviction);
+        node.node.reload.tell(ReloadConfiguration).expect("there is room");
+        within(WITHIN_S, "the pressure", || holds(&api, "MemoryPressure", "True")).await;
+        for _ in 0..3 {
+            node.tree.kill("EvictionManager").expect("it is in the tree");
+            for _ in 0..WITHIN_S {
+                sandbox.pass(Duration::from_secs(1)).await;
+                assert!(holds(&api, "MemoryPressure", "True"), "the node has not got any memory back");
+            }
+        }
+        node.stop().await;
+    });
 }
 
 #[test]

@@ -11,6 +11,7 @@ use bridge_tls::certificates::{CurrentPair, FakeCertificates, Purpose};
 use k8s_openapi::api::core::v1::NodeAddress;
 use kubelet::wiring::ManagedCertificate;
 use messages::CATALOGUE;
+use messages::config_manager::ReloadConfiguration;
 use messages::facts::NodeAddressesObserved;
 use messages::object_cache::PodObjectsChanged;
 use supervision::{Asker, Outside, Policy, Tree};
@@ -45,6 +46,9 @@ async fn whole(sandbox: &Sandbox, seed: u64) -> FakeNode {
 
 /// Tells facts that PodWorkerPool passes on to a worker only when they change.
 async fn stir(node: &FakeNode) {
+    node.node.reload.tell(ReloadConfiguration).expect("there is room");
+    // It is read after a pause.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     for observer in &node.node.address_observers {
         let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.7".to_owned() };
         observer.tell(NodeAddressesObserved([address].into())).expect("there is room");

@@ -11,15 +11,13 @@ use tokio::process::Command;
 use tokio::runtime::Handle;
 
 use super::{
-    CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PluginError, PluginRun,
+    CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError,
+    PluginOutput, PluginRun,
 };
 use crate::host::SecretContent;
 use crate::mounts::program::{Input, run_whole, told};
 
-/// At most so many plugins run at once on the node.
-const PLUGINS_MAX: usize = 8;
-
-type Output = Result<SecretContent, PluginError>;
+type Output = Result<PluginOutput, PluginError>;
 type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
 /// The runs under way, by program and input.
 type Runs = Arc<Mutex<BTreeMap<(PathBuf, [u8; 32]), Outcome>>>;
@@ -54,20 +52,23 @@ impl ExecCredentialPlugins {
     async fn output(&self, run: PluginRun) -> Output {
         let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, self.places.place(&run.tenant)).await;
         let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
+        if !run.needed.is_so() {
+            return Err(PluginError::NotNeeded);
+        }
         let mut command = Command::new(&run.program);
         command.args(run.args.iter()).envs(run.env.iter().map(|(name, value)| (name, value)));
         let program = run.program.to_string_lossy();
         let input = Input { command, program: &program, bytes: Some(run.input.expose().to_vec()) };
         // One byte more tells that there is more.
         let ended = run_whole(PLUGIN_OUTPUT_BYTES_MAX + 1, &self.lane, input, self.within, place).await;
-        let (_place, ended) = ended.map_err(|failed| PluginError::NotEnded { why: failed.why })?;
+        let (place, ended) = ended.map_err(|failed| PluginError::NotEnded { why: failed.why })?;
         if !ended.status.success() {
             return Err(PluginError::Failed { status: told(ended.status), said: ended.err.len() });
         }
         if ended.out.len() > PLUGIN_OUTPUT_BYTES_MAX {
             return Err(PluginError::TooMuch);
         }
-        Ok(SecretContent::new(ended.out))
+        Ok(PluginOutput { content: SecretContent::new(ended.out), _place: Arc::new(place) })
     }
 
     /// Begins a run, or joins the one under way.

@@ -4,14 +4,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bridge_io::SharedPlaces;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-use super::{CredentialPlugins, PLUGIN_WITHIN, PluginError, PluginRun};
+use super::{
+    CredentialPlugins, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError, PluginOutput, PluginRun,
+};
 use crate::host::SecretContent;
 
 type Answer = Arc<dyn Fn(&PluginRun) -> Result<Vec<u8>, PluginError> + Send + Sync>;
-type Outcome = Shared<BoxFuture<'static, Result<SecretContent, PluginError>>>;
+type Output = Result<PluginOutput, PluginError>;
+type Outcome = Shared<BoxFuture<'static, Output>>;
 
 #[derive(Default)]
 struct State {
@@ -20,9 +24,18 @@ struct State {
     under_way: BTreeMap<(PathBuf, [u8; 32]), Outcome>,
 }
 
-/// Plugins that answer by a closure after a while.
-#[derive(Clone, Default)]
-pub struct FakeCredentialPlugins(Arc<Mutex<State>>);
+/// Plugins that answer by a closure after a while. Namespaces share as many places as those of real ones.
+#[derive(Clone)]
+pub struct FakeCredentialPlugins {
+    state: Arc<Mutex<State>>,
+    places: SharedPlaces,
+}
+
+impl Default for FakeCredentialPlugins {
+    fn default() -> Self {
+        Self { state: Arc::default(), places: SharedPlaces::new(PLUGINS_MAX) }
+    }
+}
 
 impl fmt::Debug for FakeCredentialPlugins {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,32 +59,47 @@ impl FakeCredentialPlugins {
         self.state().runs.clone()
     }
 
+    async fn output(&self, run: PluginRun) -> Output {
+        let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, self.places.place(&run.tenant)).await;
+        let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
+        if !run.needed.is_so() {
+            return Err(PluginError::NotNeeded);
+        }
+        let plugin = {
+            let mut state = self.state();
+            state.runs.push(run.clone());
+            state.plugins.get(&run.program).cloned()
+        };
+        let Some((takes, answer)) = plugin else {
+            let why = format!("exec: {:?}: executable file not found in $PATH", run.program);
+            return Err(PluginError::NotEnded { why });
+        };
+        tokio::time::sleep(takes.min(PLUGIN_WITHIN)).await;
+        if takes > PLUGIN_WITHIN {
+            let why = format!("it has not ended within {} s", PLUGIN_WITHIN.as_secs());
+            return Err(PluginError::NotEnded { why });
+        }
+        let content = SecretContent::new(answer(&run)?);
+        Ok(PluginOutput { content, _place: Arc::new(place) })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CredentialPlugins for FakeCredentialPlugins {
-    fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<SecretContent, PluginError>> {
+    fn run(&self, run: PluginRun) -> BoxFuture<'static, Output> {
         let mut state = self.state();
         let key = run.key();
         if let Some(outcome) = state.under_way.get(&key) {
             return outcome.clone().boxed();
         }
-        state.runs.push(run.clone());
-        let Some((takes, answer)) = state.plugins.get(&run.program).cloned() else {
-            let why = format!("exec: {:?}: executable file not found in $PATH", run.program);
-            return async move { Err(PluginError::NotEnded { why }) }.boxed();
-        };
         let (this, of_run) = (self.clone(), key.clone());
         let outcome = async move {
-            tokio::time::sleep(takes.min(PLUGIN_WITHIN)).await;
+            let output = this.output(run).await;
             this.state().under_way.remove(&of_run);
-            if takes > PLUGIN_WITHIN {
-                let why = format!("it has not ended within {} s", PLUGIN_WITHIN.as_secs());
-                return Err(PluginError::NotEnded { why });
-            }
-            answer(&run).map(SecretContent::new)
+            output
         };
         let outcome = outcome.boxed().shared();
         state.under_way.insert(key, outcome.clone());

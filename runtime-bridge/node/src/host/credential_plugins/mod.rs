@@ -20,12 +20,14 @@ pub use exec::ExecCredentialPlugins;
 pub use fake::FakeCredentialPlugins;
 
 use super::SecretContent;
-use bridge_io::NotRun;
+use bridge_io::{NotRun, SharedPlace};
 
 /// The longest run of a plugin, as upstream.
 pub const PLUGIN_WITHIN: Duration = Duration::from_secs(60);
 /// The longest wait for a turn.
-pub const PLUGIN_TURN_WITHIN: Duration = Duration::from_secs(60);
+pub const PLUGIN_TURN_WITHIN: Duration = Duration::from_secs(180);
+/// At most so many plugins run at once on the node.
+const PLUGINS_MAX: usize = 8;
 /// The most bytes of a plugin's answer.
 pub const PLUGIN_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
@@ -42,6 +44,43 @@ pub struct PluginRun {
     pub input: SecretContent,
     /// The namespace on whose behalf it runs: namespaces share the places of plugins.
     pub tenant: Arc<str>,
+    /// Whether it is still needed: asked when it has its turn, before the program is started.
+    pub needed: Needed,
+}
+
+/// Whether a run is still needed: while it waited for its turn, another one may have given what it would give.
+#[derive(Clone)]
+pub struct Needed(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Needed {
+    /// Needed if this says so. It is asked on a thread that must not be blocked.
+    pub fn when(needed: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(needed))
+    }
+
+    /// Needed in any case.
+    pub fn always() -> Self {
+        Self::when(|| true)
+    }
+
+    fn is_so(&self) -> bool {
+        (self.0)()
+    }
+}
+
+/// What a plugin wrote on its standard output. The run keeps its place while a clone of this lives: what is done with the output
+/// before that is known to the run whose turn comes next.
+#[derive(Clone, Debug)]
+pub struct PluginOutput {
+    content: SecretContent,
+    _place: Arc<SharedPlace>,
+}
+
+impl PluginOutput {
+    /// The output.
+    pub fn content(&self) -> &SecretContent {
+        &self.content
+    }
 }
 
 impl fmt::Debug for PluginRun {
@@ -77,6 +116,9 @@ pub enum PluginError {
     /// It wrote too much.
     #[error("it wrote more than {} bytes on its standard output", PLUGIN_OUTPUT_BYTES_MAX)]
     TooMuch,
+    /// When it had its turn it was not needed any more.
+    #[error("it is not needed any more")]
+    NotNeeded,
     /// Others have kept all places.
     #[error("no turn within {} s: too many plugins run", PLUGIN_TURN_WITHIN.as_secs())]
     NoTurn,
@@ -88,13 +130,13 @@ pub enum PluginError {
 /// Runs credential provider plugins.
 pub trait CredentialPlugins: Send + Sync + fmt::Debug {
     /// Runs a plugin and returns what it wrote on its standard output. The run begins with the call, or is joined if the same
-    /// program with the same input runs already, and goes on to its end if the future is dropped.
+    /// program with the same input runs or waits already, and goes on to its end if the future is dropped.
     ///
     /// # Errors
     /// Why there is no output.
-    fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<SecretContent, PluginError>>;
+    fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<PluginOutput, PluginError>>;
 
-    /// Whether the same program with the same input runs already.
+    /// Whether the same program with the same input runs already, or waits for its turn.
     fn is_under_way(&self, run: &PluginRun) -> bool;
 }
 

@@ -1,4 +1,5 @@
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
@@ -15,6 +16,7 @@ fn script(script: &str, input: &str) -> PluginRun {
         env: [("GIVEN".to_owned(), "by the configuration".to_owned())].into(),
         input: SecretContent::new(input.as_bytes()),
         tenant: Arc::from("team"),
+        needed: Needed::always(),
     }
 }
 
@@ -24,7 +26,7 @@ fn plugins(places: usize, within: Duration) -> ExecCredentialPlugins {
 
 async fn output(run: PluginRun) -> Result<String, PluginError> {
     let output = plugins(8, LONG).run(run).await?;
-    Ok(String::from_utf8(output.expose().to_vec()).unwrap())
+    Ok(String::from_utf8(output.content().expose().to_vec()).unwrap())
 }
 
 /// Whether the process of this number lives: what has died is no process any longer, or waits for its new parent.
@@ -80,7 +82,7 @@ async fn a_plugin_that_hangs_is_killed_with_what_it_has_started() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let next = plugins.run(script("echo next", "")).await.unwrap();
-    assert_eq!(next.expose(), b"next\n", "its place is free again");
+    assert_eq!(next.content().expose(), b"next\n", "its place is free again");
 }
 
 #[tokio::test]
@@ -105,7 +107,10 @@ async fn the_same_question_is_asked_once_at_a_time_and_goes_on_without_its_asker
     }
     fs::write(&go, "").unwrap();
     let (again, other) = tokio::join!(again, other);
-    assert_eq!((again.unwrap().expose(), other.unwrap().expose()), (&b"given\n"[..], &b"given\n"[..]));
+    assert_eq!(
+        (again.unwrap().content().expose(), other.unwrap().content().expose()),
+        (&b"given\n"[..], &b"given\n"[..])
+    );
     assert_eq!(lines(&count), 2, "the first and the last joined one run");
     plugins.run(script(&waits, "one")).await.unwrap();
     assert_eq!(lines(&count), 3, "what has ended is not joined");
@@ -125,13 +130,33 @@ async fn plugins_have_few_places_and_a_namespace_half_of_them() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let quiet = PluginRun { tenant: Arc::from("quiet"), ..script("echo quiet", "") };
-    assert_eq!(plugins.run(quiet).await.unwrap().expose(), b"quiet\n");
+    assert_eq!(plugins.run(quiet).await.unwrap().content().expose(), b"quiet\n");
     assert_eq!(lines(&begun), 1);
     fs::write(&go, "").unwrap();
     for run in crowd {
         run.await.unwrap();
     }
     assert_eq!(lines(&begun), 3);
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_needed_any_more_when_its_turn_comes_starts_no_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = dir.path().join("begun");
+    let begins = |input: &str| script(&format!("echo >>{0}; echo given", begun.display()), input);
+    let plugins = plugins(1, LONG);
+    let first = plugins.run(begins("first")).await.unwrap();
+    let known = Arc::new(AtomicBool::new(false));
+    let knows = known.clone();
+    let needed = Needed::when(move || !knows.load(Ordering::SeqCst));
+    let second = plugins.run(PluginRun { needed, ..begins("second") });
+    assert_eq!(first.content().expose(), b"given\n");
+    known.store(true, Ordering::SeqCst);
+    drop(first);
+    assert_eq!(second.await.unwrap_err(), PluginError::NotNeeded);
+    assert_eq!(lines(&begun), 1, "the first one kept its place until its output was done with");
+    plugins.run(begins("third")).await.unwrap();
+    assert_eq!(lines(&begun), 2);
 }
 
 #[tokio::test]
@@ -151,8 +176,8 @@ async fn a_plugin_may_be_replaced_while_it_runs() {
     fs::write(&new, "echo new").unwrap();
     fs::rename(&new, &file).unwrap();
     fs::write(&go, "").unwrap();
-    assert_eq!(first.await.unwrap().expose(), b"old\n");
-    assert_eq!(plugins.run(of_file()).await.unwrap().expose(), b"new\n");
+    assert_eq!(first.await.unwrap().content().expose(), b"old\n");
+    assert_eq!(plugins.run(of_file()).await.unwrap().content().expose(), b"new\n");
 }
 
 #[tokio::test]
