@@ -36,7 +36,7 @@ pub async fn survey(
     // Images are listed before containers: an image that is pulled meanwhile is not in the list.
     let listed = images.list_all_images(with_those_of_containers(runtime.clone(), more)).await;
     let listed = listed.map_err(|error| format!("images cannot be listed: {}", error.status_text()))?;
-    let held = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await;
+    let held = bridge_cri::list(runtime.clone(), Whose::All(BTreeSet::new())).await;
     let held = held.map_err(|error| format!("containers cannot be listed: {}", error.status_text()))?;
     if !held.is_whole() {
         return Err("the runtime has too many containers to list them".to_owned());
@@ -88,7 +88,7 @@ async fn mounted_by(runtime: Arc<dyn RuntimeReads>, container_id: String) -> Res
 fn with_those_of_containers(runtime: Arc<dyn RuntimeReads>, more: MoreImages) -> MoreImages {
     Box::pin(async move {
         let mut known = more.await;
-        if let Ok(held) = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await {
+        if let Ok(held) = bridge_cri::list(runtime.clone(), Whose::All(BTreeSet::new())).await {
             let ids = held.containers.into_iter().map(|container| match container.image_id.is_empty() {
                 true => container.image_ref,
                 false => container.image_id,

@@ -205,6 +205,16 @@ async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, Stri
     (runtime, sandbox, container)
 }
 
+fn desired() -> DesiredPods {
+    let pod = Arc::new(pod());
+    let desired =
+        DesiredPod { pod_ref: PodRef::of(&pod), pod, source: Source::File, rejected: None, made_anew: None };
+    DesiredPods {
+        pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
+        sources_ready: true,
+    }
+}
+
 impl Server {
     /// The log of the running container.
     pub fn log(&self) -> std::path::PathBuf {
@@ -228,18 +238,7 @@ impl Server {
         };
         let tls = ServingTls::start(settings, &Io::current(), clock.clone()).unwrap();
         let (runtime, sandbox, container) = runtime(&files, &options.streaming).await;
-        let pod = Arc::new(pod());
-        let desired = DesiredPod {
-            pod_ref: PodRef::of(&pod),
-            pod,
-            source: Source::File,
-            rejected: None,
-            made_anew: None,
-        };
-        let desired = DesiredPods {
-            pods: Arc::new(BTreeMap::from([(PodUid::new(UID), Arc::new(desired))])),
-            sources_ready: true,
-        };
+        let desired = desired();
         let status = Arc::new(running(&container));
         let held = held(&sandbox, &container);
         let one_of = held.clone();
