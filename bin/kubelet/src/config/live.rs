@@ -80,6 +80,7 @@ mod tests {
         "UnderstudyConfiguration.relist",
         "UnderstudyConfiguration.server",
         "UnderstudyConfiguration.supervision",
+        "UnderstudyConfiguration.sysctlDir",
         "address",
         "allowedUnsafeSysctls",
         "authentication",
