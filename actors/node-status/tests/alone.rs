@@ -179,14 +179,20 @@ fn how_long_a_new_node_took_is_told() {
     });
 }
 
+/// NodeStatus of a node that is Ready and has been for a while.
+async fn settled(stage: &Stage<'_>) -> (Neighbours, Supervised<NodeStatus>) {
+    let near = Neighbours::new(stage);
+    let actor = near.start(stage).await;
+    tell_runtime(&actor);
+    near.until_ready(stage, &actor).await;
+    pass_well(stage, &actor, 40).await;
+    (near, actor)
+}
+
 #[test]
 fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
     alone(async |stage| {
-        let near = Neighbours::new(stage);
-        let actor = near.start(stage).await;
-        tell_runtime(&actor);
-        near.until_ready(stage, &actor).await;
-        pass_well(stage, &actor, 40).await;
+        let (near, actor) = settled(stage).await;
         let postings = near.postings();
         near.pods.take();
         stage.crash::<NodeStatus>().await;
@@ -203,11 +209,7 @@ fn a_new_incarnation_leaves_the_node_as_it_is_until_the_runtime_is_known() {
 #[test]
 fn changed_places_for_pods_are_posted_and_the_status_is_posted_as_often_as_configured() {
     alone(async |stage| {
-        let near = Neighbours::new(stage);
-        let actor = near.start(stage).await;
-        tell_runtime(&actor);
-        near.until_ready(stage, &actor).await;
-        pass_well(stage, &actor, 40).await;
+        let (near, actor) = settled(stage).await;
         let mut resources = (*config().await.resources).clone();
         resources.capacity.insert("pods".to_owned(), Quantity::decimal(7));
         actor.address().tell(NodeResourcesConfigured(Arc::new(resources))).unwrap();

@@ -246,34 +246,61 @@ mod tests {
         assert_eq!(mounted_at(&other), Ok(None), "it is taken away again");
     }
 
+    /// Unmounts of places below a directory, which hang until they are let go.
+    struct Hung {
+        go: std::sync::mpsc::Sender<()>,
+        begun: Arc<AtomicUsize>,
+        tasks: Vec<tokio::task::JoinHandle<Result<(), MountError>>>,
+    }
+
+    impl Hung {
+        fn begin(unmounting: &Unmounting, dir: &Path, count: usize) -> Self {
+            let (go, gone) = std::sync::mpsc::channel::<()>();
+            let gone = Arc::new(Mutex::new(gone));
+            let begun = Arc::new(AtomicUsize::new(0));
+            let hang = |number: usize| {
+                let (gone, begun) = (gone.clone(), begun.clone());
+                let work = move |_: &Path| {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    let _ = gone.lock().unwrap().recv();
+                    Ok(())
+                };
+                tokio::spawn(unmounting.unmount_by(&dir.join(number.to_string()), work))
+            };
+            let tasks = (0..count).map(hang).collect();
+            Self { go, begun, tasks }
+        }
+
+        fn begun(&self) -> usize {
+            self.begun.load(Ordering::Relaxed)
+        }
+
+        async fn until_begun(&self, count: usize) {
+            while self.begun() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+
+        async fn end(self) {
+            drop(self.go);
+            for task in self.tasks {
+                task.await.unwrap().unwrap();
+            }
+        }
+    }
+
     #[tokio::test]
     async fn unmounts_that_hang_hold_up_no_other_work_nor_the_force() {
         let dir = tempfile::tempdir().unwrap();
         let lane = lane();
         let unmounting = Unmounting::new(&lane);
-        let (go, gone) = std::sync::mpsc::channel::<()>();
-        let gone = Arc::new(Mutex::new(gone));
-        let begun = Arc::new(AtomicUsize::new(0));
-        let hang = |number: usize| {
-            let (gone, begun) = (gone.clone(), begun.clone());
-            let work = move |_: &Path| {
-                begun.fetch_add(1, Ordering::Relaxed);
-                let _ = gone.lock().unwrap().recv();
-                Ok(())
-            };
-            tokio::spawn(unmounting.unmount_by(&dir.path().join(number.to_string()), work))
-        };
-        let hung: Vec<_> = (0..bridge_io::LANE_THREADS_MAX).map(hang).collect();
-        while begun.load(Ordering::Relaxed) < hung.len() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let all = bridge_io::LANE_THREADS_MAX;
+        let hung = Hung::begin(&unmounting, dir.path(), all);
+        hung.until_begun(all).await;
         let place = dir.path().to_path_buf();
         assert_eq!(lane.run(move || mounted_at(&place)).await, Ok(None));
         assert_eq!(unmounting.by_force.run(|| Ok::<_, MountError>(1)).await, Ok(1));
-        drop(go);
-        for unmount in hung {
-            unmount.await.unwrap().unwrap();
-        }
+        hung.end().await;
     }
 
     #[tokio::test]
@@ -281,30 +308,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let unmounting = Unmounting::new(&lane());
         let crowd = unmounting.of_tenant("crowd");
-        let (go, gone) = std::sync::mpsc::channel::<()>();
-        let gone = Arc::new(Mutex::new(gone));
-        let begun = Arc::new(AtomicUsize::new(0));
-        let hang = |number: usize| {
-            let (gone, begun) = (gone.clone(), begun.clone());
-            let work = move |_: &Path| {
-                begun.fetch_add(1, Ordering::Relaxed);
-                let _ = gone.lock().unwrap().recv();
-                Ok(())
-            };
-            tokio::spawn(crowd.unmount_by(&dir.path().join(number.to_string()), work))
-        };
         let half = bridge_io::LANE_THREADS_MAX / 2;
-        let hung: Vec<_> = (0..2 * half).map(hang).collect();
-        while begun.load(Ordering::Relaxed) < half {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let hung = Hung::begin(&crowd, dir.path(), 2 * half);
+        hung.until_begun(half).await;
         let other = unmounting.of_tenant("other").unmount(&dir.path().join("quiet"));
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), other).await, Ok(Ok(())));
-        assert_eq!(begun.load(Ordering::Relaxed), half, "the rest has no place");
-        drop(go);
-        for unmount in hung {
-            unmount.await.unwrap().unwrap();
-        }
+        assert_eq!(hung.begun(), half, "the rest has no place");
+        hung.end().await;
     }
 
     #[tokio::test]
