@@ -459,7 +459,7 @@ impl Subsystem for ObjectCache {
         ctx.set_timer(Timer::Sweep, SWEEP);
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         if let Some(node) = self.deps.resend_node.as_ref().filter(|_| self.deps.strategy == Strategy::Cache) {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
     }
 

@@ -416,15 +416,15 @@ impl Subsystem for PodManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.told = Told::new(ctx.incarnation(), &self.deps);
         self.ask_workers(ctx);
-        ctx.tell_until_taken(&self.deps.reports, ResendReports { receiver: Self::NAME });
+        self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
         self.ask_statuses(ctx);
         self.ask_runtime(ctx);
-        ctx.tell_until_taken(&self.deps.sources, ResendPods);
+        self.deps.sources.tell_level(ResendPods);
         self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
-            ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
+            self.deps.pressure.tell_level(ResendPressure { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
     }
 

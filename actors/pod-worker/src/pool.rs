@@ -294,10 +294,10 @@ impl Subsystem for PodWorkerPool {
             ctx.set_timer(Timer::Adopted, ADOPTED_WITHIN);
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts { receiver: Self::NAME });
+        self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.resend_verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.resend_node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
         self.check_resolv_conf(ctx);
         ctx.set_timer(Timer::Lost, LOST_EVERY);

@@ -472,10 +472,10 @@ impl Subsystem for ProbeManager {
             },
         );
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_reports, ResendReports { receiver: Self::NAME });
+        self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.resend_reports.tell_level(ResendReports { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
     }
 

@@ -524,7 +524,7 @@ impl Subsystem for VolumeManager {
         );
         self.follow_drivers(ctx);
         if let Some(resend) = &self.deps.resend_node {
-            ctx.tell_until_taken(resend, ResendNode { receiver: Self::NAME });
+            resend.tell_level(ResendNode { receiver: Self::NAME });
         }
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);
