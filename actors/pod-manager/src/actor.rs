@@ -399,6 +399,8 @@ pub enum Timer {
     MirrorMade(String),
     /// Tell followers what they are owed of the desired pods, or a digest of them.
     Tell,
+    /// Tell StatusManager the same.
+    TellObjects,
     /// Tell StatusManager the mirrors again.
     TellMirrors,
     /// Count the pods that are not over.
@@ -443,7 +445,8 @@ impl Subsystem for PodManager {
                 }
             }
             Timer::EvictAgain => self.evict_again(ctx),
-            Timer::Tell => self.tell_due(ctx),
+            Timer::Tell => self.told.pods.due(ctx),
+            Timer::TellObjects => self.told.objects.due(ctx),
             Timer::TellMirrors => self.told.mirrors.due(ctx),
             Timer::Count => self.count_pods(),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
@@ -465,6 +468,7 @@ impl Subsystem for PodManager {
             | Timer::AskForPressure
             | Timer::EvictAgain
             | Timer::Tell
+            | Timer::TellObjects
             | Timer::TellMirrors
             | Timer::Count
             | Timer::Mirror(_)

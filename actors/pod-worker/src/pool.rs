@@ -60,7 +60,7 @@ pub enum Timer {
 pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
     worker_registry: WorkerRegistry,
-    reports: Teller<Arc<WorkerReport>, WorkerReported>,
+    reports: Teller<Arc<WorkerReport>, WorkerReported, Timer>,
     /// Questions for all workers, which wait for the reports of adopted ones; `None` when these had time for them.
     waiting: Option<Vec<Reply<Workers>>>,
     children: BTreeMap<PodUid, Child<PodWorker>>,
@@ -79,7 +79,7 @@ impl PodWorkerPool {
     /// A pool without any facts.
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
-            reports: Teller::new(0, deps.report_followers.iter().cloned(), WorkerReported),
+            reports: Teller::new(0, deps.report_followers.iter().cloned(), WorkerReported, Timer::Tell),
             waiting: None,
             deps,
             worker_registry: WorkerRegistry::default(),
@@ -189,7 +189,7 @@ impl PodWorkerPool {
             Some(report) => self.reports.put_last(&uid, report.over()),
             None => self.reports.remove(&uid, GonePod::default()),
         }
-        self.wake(ctx);
+        self.reports.wake(ctx);
         self.children.remove(&uid);
         self.lost.remove(&uid);
         self.evictions.remove(&uid);
@@ -230,12 +230,6 @@ impl PodWorkerPool {
             self.act(ctx);
         }
         ctx.set_timer(Timer::Lost, LOST_EVERY);
-    }
-
-    fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        if let Some(after) = self.reports.wake() {
-            ctx.set_timer(Timer::Tell, after);
-        }
     }
 
     /// Answers the questions for all workers.
@@ -279,7 +273,7 @@ impl Subsystem for PodWorkerPool {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let followers = self.deps.report_followers.iter().cloned();
-        self.reports = Teller::new(ctx.incarnation(), followers, WorkerReported);
+        self.reports = Teller::new(ctx.incarnation(), followers, WorkerReported, Timer::Tell);
         for (uid, child) in ctx.children::<PodWorker>() {
             blame::for_pod(&uid, || self.worker_registry.adopt(&uid));
             self.reports.unread(&uid);
@@ -287,8 +281,7 @@ impl Subsystem for PodWorkerPool {
         }
         // A pod that is not named here has no worker.
         self.reports.completed();
-        self.reports.begin();
-        self.wake(ctx);
+        self.reports.begin(ctx);
         if !self.children.is_empty() {
             self.waiting = Some(Vec::new());
             ctx.set_timer(Timer::Adopted, ADOPTED_WITHIN);
@@ -306,10 +299,7 @@ impl Subsystem for PodWorkerPool {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Ending => self.see_endings(ctx),
-            Timer::Tell => {
-                self.reports.due();
-                self.wake(ctx);
-            }
+            Timer::Tell => self.reports.due(ctx),
             Timer::Adopted => self.answer_waiting(),
             Timer::Lost => self.see_lost(ctx),
         }
@@ -434,7 +424,7 @@ impl Handler<PodReported> for PodWorkerPool {
         let is_decisive = self.worker_registry.report(&uid, &report);
         if self.reports.set().get(&uid) != Some(&report) {
             self.reports.put(&uid, report);
-            self.wake(ctx);
+            self.reports.wake(ctx);
         }
         if self.waiting.is_some() && self.reports.set().unread_uids().next().is_none() {
             self.answer_waiting();
@@ -487,8 +477,7 @@ impl Handler<ResendReports> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, ask: ResendReports, ctx: &mut Ctx<Self>) {
-        self.reports.asked(ask.receiver);
-        self.wake(ctx);
+        self.reports.asked(ask.receiver, ctx);
     }
 }
 

@@ -7,7 +7,8 @@ use testkit::sandbox;
 use tokio::time::Instant;
 
 use crate::actors::{
-    Again, AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start, start_sibling,
+    Again, AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start,
+    start_sibling,
 };
 
 fn bound(mailbox_bound: usize) -> Policy {
