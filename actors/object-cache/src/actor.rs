@@ -265,7 +265,7 @@ impl ObjectCache {
         for uid in self.references.pods(object) {
             let _named = blame::name(uid);
             for observer in &self.deps.observers {
-                // Lost: volumes are looked over every minute, and what waits for an object tries again.
+                // Lost: what volumes show is looked over every minute, and what waits for an object tries again.
                 observer.tell_level(PodObjectsChanged { uid: uid.clone() });
             }
         }

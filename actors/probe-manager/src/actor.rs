@@ -289,14 +289,14 @@ impl ProbeManager {
         }
         let content = match serde_json::to_value(&now) {
             Ok(content) => content,
-            Err(error) => return tracing::error!(%uid, %error, "verdicts cannot be written as JSON"),
+            Err(error) => return tracing::error!(%error, pod = %uid, "verdicts cannot be written as JSON"),
         };
         self.saved.insert(uid.clone(), now);
         let save = self.deps.checkpoints.save(&checkpoint::name(uid), &content);
         let uid = uid.clone();
         ctx.effect("save verdicts", Some(uid.clone()), save, move |actor, saved, ctx| {
             if let Err(error) = saved {
-                tracing::warn!(%uid, %error, "verdicts are not on disk: Ready may flap if the kubelet restarts now");
+                tracing::warn!(%error, pod = %uid, "verdicts are not on disk: Ready may flap if the kubelet restarts now");
                 actor.saved.remove(&uid);
                 ctx.set_timer(Timer::Save(uid), SAVE_AGAIN);
             }
