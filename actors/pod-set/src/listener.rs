@@ -6,12 +6,9 @@ use messages::Delivery;
 use supervision::Address;
 use tokio::time::Instant;
 
-/// What does not change is told so often again, since a message may be lost after a mailbox has taken it.
+/// What does not change is told so often again, since a message may be lost after a mailbox has taken it; and what is refused at
+/// least so often.
 pub(crate) const EVERY: Duration = Duration::from_secs(60);
-/// The pause before what was refused is told again, which doubles while it is refused,
-pub(crate) const AGAIN_MIN: Duration = Duration::from_secs(1);
-/// up to this.
-pub(crate) const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// An address, and when it is told something next.
 #[derive(Clone, Debug)]
@@ -38,8 +35,9 @@ impl<M: Delivery> Listener<M> {
         self.next_at = moment;
     }
 
+    /// It is told again after a second, and after twice as long while it refuses.
     pub(crate) fn refused(&mut self, now: Instant) {
-        self.next_at = now + AGAIN_MIN.saturating_mul(1 << self.refusals.min(6)).min(AGAIN_MAX);
+        self.next_at = now + Duration::from_secs(1 << self.refusals.min(6)).min(EVERY);
         self.refusals = self.refusals.saturating_add(1);
     }
 }

@@ -85,14 +85,10 @@ impl<V: Clone, M: Delivery, T: Clone> Followers<V, M, T> {
 
     /// The followers are told from now on, first everything.
     pub fn begin<A: Subsystem<Timer = T>>(&mut self, journal: &Journal<V>, ctx: &mut Ctx<A>) {
-        self.start(journal);
-        self.wake(ctx);
-    }
-
-    fn start(&mut self, journal: &Journal<V>) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.tell_owed(journal);
         }
+        self.wake(ctx);
     }
 
     /// Tells a change of the set.
@@ -166,11 +162,6 @@ impl<V: Clone, M: Delivery, T: Clone> Followers<V, M, T> {
     /// Tells what has become due.
     pub fn due<A: Subsystem<Timer = T>>(&mut self, journal: &Journal<V>, ctx: &mut Ctx<A>) {
         self.woken_at = None;
-        self.tell_due(journal);
-        self.wake(ctx);
-    }
-
-    fn tell_due(&mut self, journal: &Journal<V>) {
         self.tell_owed(journal);
         let now = Instant::now();
         if self.has_begun && self.digest_at <= now {
@@ -180,6 +171,7 @@ impl<V: Clone, M: Delivery, T: Clone> Followers<V, M, T> {
                 follower.to.address.tell_level((self.message)(digest.clone()));
             }
         }
+        self.wake(ctx);
     }
 
     /// Sets the timer for what is to be told later, if it is not set for an earlier moment.
@@ -294,7 +286,6 @@ mod tests {
     use supervision::fake::Received;
 
     use super::*;
-    use crate::listener::{AGAIN_MAX, AGAIN_MIN};
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_whose_news_are_refused_holds_up_no_other_that_is_owed() {
@@ -312,16 +303,17 @@ mod tests {
             }
         });
         let mut teller = Teller::new(1, [address], ProbeVerdict, ());
-        teller.followers.start(&teller.journal);
+        teller.followers.has_begun = true;
+        teller.followers.tell_owed(&teller.journal);
         teller.put(&a, Arc::default());
         teller.put(&b, Arc::default());
         refused.lock().unwrap().pop();
-        tokio::time::advance(AGAIN_MIN).await;
-        teller.followers.tell_due(&teller.journal);
+        tokio::time::advance(SOON).await;
+        teller.followers.tell_owed(&teller.journal);
         assert_eq!(*told.lock().unwrap(), [b]);
         refused.lock().unwrap().clear();
-        tokio::time::advance(AGAIN_MAX).await;
-        teller.followers.tell_due(&teller.journal);
+        tokio::time::advance(EVERY).await;
+        teller.followers.tell_owed(&teller.journal);
         assert_eq!(told.lock().unwrap().last(), Some(&a));
     }
 }
