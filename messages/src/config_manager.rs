@@ -21,6 +21,6 @@ pub struct ResendConfiguration {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendConfiguration => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendConfiguration => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 receives!("ConfigManager": ReloadConfiguration, GetConfiguration, ResendConfiguration);

@@ -12,8 +12,8 @@ pub enum WhenFull {
     Reject,
     /// An ask waits for room until its own deadline; a tell is refused.
     Wait,
-    /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused. A message
-    /// of which there is only one ([`Key::Only`]) always has room: one for each such type.
+    /// A waiting message with the same [`Key`] is replaced, full or not; without one and without room: refused. Of what
+    /// there are few ([`Key::has_own_room`]) there is always room for each.
     LatestPerKey,
     /// The oldest waiting message of the same name is dropped and counted; without such a one the new message is
     /// refused.
@@ -36,8 +36,17 @@ pub enum Key {
     Only,
     /// One fact per pod.
     Pod(PodUid),
+    /// One request per actor that makes it, by its name in the supervision tree.
+    Receiver(&'static str),
     /// One fact per name (a source, an image, a container).
     Name(Arc<str>),
+}
+
+impl Key {
+    /// Whether a full mailbox has room for the message all the same: of its type there is one, or one for each subsystem.
+    pub fn has_own_room(&self) -> bool {
+        matches!(self, Self::Only | Self::Receiver(_))
+    }
 }
 
 /// A message that travels between supervised actors.

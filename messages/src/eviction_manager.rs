@@ -18,7 +18,7 @@ pub struct ResendPressure {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendPressure => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendPressure => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 /// When pods are evicted: thresholds by their signals, as the configuration has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,7 @@ pub struct ResendNode {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendNode => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendNode => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 /// In which way a subsystem does less than it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -23,7 +23,7 @@ pub struct ResendObserved {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendObserved => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendObserved => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 /// Asks for the state of every pod that Pleg could look at, as of its newest looks; `None` before the runtime's first
 /// list. A pod that is missing here may still exist: see [`GetHeldPods`].

@@ -30,7 +30,7 @@ pub struct ResendDesired {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendDesired => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendDesired => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 /// Asks for the desired pods, rejected ones included.
 #[derive(Clone, Debug)]

@@ -51,7 +51,7 @@ pub struct ResendReports {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendReports => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendReports => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 receives!(
     "PodWorkerPool": DesiredPodsChanged, PodObserved, RuntimeObserved, ProbeVerdict, PodReported, EvictPod, ResendPod,

@@ -1,7 +1,6 @@
 //! The messages that ProbeManager receives.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::facts::{DesiredPodsChanged, NodeAddressesObserved, PodObserved, Verdicts, WorkerReported};
 use crate::{Key, PodUid, delivery, receives};
@@ -12,7 +11,7 @@ pub struct ResendVerdicts {
     /// Its name in the supervision tree.
     pub receiver: &'static str,
 }
-delivery!(ResendVerdicts => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.receiver)));
+delivery!(ResendVerdicts => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
 /// Asks for all verdicts.
 #[derive(Clone, Debug)]

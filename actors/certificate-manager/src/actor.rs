@@ -307,7 +307,7 @@ impl Subsystem for CertificateManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
         for purpose in self.kept.keys().copied().collect::<Vec<_>>() {
             // At the start of the process the disk has been read already.

@@ -430,9 +430,9 @@ impl Subsystem for EvictionManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
+        self.deps.pool.tell_level(ResendReports { receiver: Self::NAME });
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         if self.deps.config.thresholds.is_empty() {
             return self.pressure.set(PressureObserved::default(), ctx);

@@ -229,8 +229,8 @@ impl Subsystem for GarbageCollector {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.deps.manager.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pool, ResendReports { receiver: Self::NAME });
+        self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.pool.tell_level(ResendReports { receiver: Self::NAME });
         ctx.set_timer(Timer::Collect, PERIOD);
     }
 

@@ -15,6 +15,7 @@ use messages::facts::{DesiredPod, PodObserved, SeenPod, WorkerReported, WorkerSt
 use messages::garbage_collector::{CollectNow, RemoveDeadContainers};
 use messages::pleg::{PodTouched, ResendObserved};
 use messages::pod_manager::ResendDesired;
+use messages::pod_set::{PodSetDigest, PodSetUpdate};
 use messages::pod_worker::ResendReports;
 use messages::runtime::{ContainerState, RuntimePod};
 use stage::{
@@ -281,16 +282,19 @@ fn a_pod_manager_that_begins_anew_while_logs_are_listed_has_none_removed() {
 }
 
 #[test]
-fn facts_that_could_not_be_asked_for_are_asked_for_again() {
+fn facts_that_could_not_be_asked_for_are_asked_for_at_the_next_digest() {
     alone(async |stage| {
         let near = Neighbours::new();
         near.pleg.refuse();
         near.pool.refuse();
-        near.start(stage);
-        let refused = || near.pleg.refused().len() >= 3 && near.pool.refused().len() >= 3;
+        let actor = near.start(stage);
+        let refused = || near.pleg.refused().len() == 1 && near.pool.refused().len() == 1;
         stage.until("the requests", refused).await;
         near.pleg.fall_silent();
         near.pool.fall_silent();
+        let digest = PodSetDigest::default();
+        actor.address().tell(PodObserved(PodSetUpdate::Digest(digest))).unwrap();
+        actor.address().tell(WorkerReported(PodSetUpdate::Digest(digest))).unwrap();
         stage.pass(10 * SECOND).await;
         assert_eq!((near.pleg.count(), near.pool.count()), (1, 1), "what is taken is not told again");
     });

@@ -484,7 +484,7 @@ impl Subsystem for ImageManager {
             self.sweep_later(ctx);
         }
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         self.read_records(ctx);
         self.collect_when_due(ctx);

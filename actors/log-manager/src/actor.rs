@@ -88,7 +88,7 @@ impl LogManager {
     /// Begins to follow Pleg's facts and to look at logs, if logs are rotated.
     fn begin(&self, ctx: &mut Ctx<Self>) {
         if self.deps.rotation.bytes_max.is_some() {
-            ctx.tell_until_taken(&self.deps.pleg, ResendObserved { receiver: Self::NAME });
+            self.deps.pleg.tell_level(ResendObserved { receiver: Self::NAME });
             ctx.set_timer(Timer::Look, self.deps.rotation.interval);
         }
     }
@@ -230,7 +230,7 @@ impl Subsystem for LogManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         self.begin(ctx);
     }

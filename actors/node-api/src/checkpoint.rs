@@ -52,7 +52,7 @@ async fn checkpointed(
     let now = containers.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ");
     let file = directory.join(format!("checkpoint-{}-{container}-{now}.tar", named.full_name()));
     let location = file.to_string_lossy().into_owned();
-    tracing::info!(namespace, pod, container, location, "A container is checkpointed");
+    tracing::info!(pod = named.full_name(), container, location, "A container is checkpointed");
     let request = CheckpointContainerRequest { container_id, location: location.clone(), timeout };
     let done = containers.checkpointing.checkpoint_container(request).await;
     done.map_err(|error| failed(error.status_text()))?;

@@ -134,7 +134,7 @@ fn audit(what: &str, caller: &Caller, connection: &Connection, named: &Named, co
         user = caller.0.name,
         groups = caller.0.groups.join(","),
         peer = connection.peer.map(|peer| peer.to_string()).unwrap_or_default(),
-        pod = format!("{}/{}", named.namespace, named.pod),
+        pod = named.full_name(),
         container = named.container,
         command,
         "Audit"

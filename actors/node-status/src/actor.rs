@@ -404,10 +404,10 @@ impl Subsystem for NodeStatus {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
+        self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.pressure.tell_level(ResendPressure { receiver: Self::NAME });
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         let follow = self.deps.node_watch.follow(Select::named(None, &self.deps.config.name));
         ctx.stream("node", follow, Self::followed, |_, _| {

@@ -274,7 +274,7 @@ impl ObjectCache {
         for uid in self.references.pods(object) {
             let _named = blame::name(uid);
             for observer in &self.deps.observers {
-                // Lost: volumes are looked over every minute, and what waits for an object tries again.
+                // Lost: what volumes show is looked over every minute, and what waits for an object tries again.
                 observer.tell_level(PodObjectsChanged { uid: uid.clone() });
             }
         }
@@ -468,7 +468,7 @@ impl Subsystem for ObjectCache {
         ctx.set_timer(Timer::Sweep, SWEEP);
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         if let Some(node) = self.deps.resend_node.as_ref().filter(|_| self.deps.strategy == Strategy::Cache) {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
     }
 

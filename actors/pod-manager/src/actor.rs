@@ -399,6 +399,8 @@ pub enum Timer {
     MirrorMade(String),
     /// Tell followers what they are owed of the desired pods, or a digest of them.
     Tell,
+    /// Tell StatusManager the same.
+    TellObjects,
     /// Tell StatusManager the mirrors again.
     TellMirrors,
     /// Count the pods that are not over.
@@ -416,15 +418,15 @@ impl Subsystem for PodManager {
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.told = Told::new(ctx.incarnation(), &self.deps);
         self.ask_workers(ctx);
-        ctx.tell_until_taken(&self.deps.reports, ResendReports { receiver: Self::NAME });
+        self.deps.reports.tell_level(ResendReports { receiver: Self::NAME });
         self.ask_statuses(ctx);
         self.ask_runtime(ctx);
-        ctx.tell_until_taken(&self.deps.sources, ResendPods);
+        self.deps.sources.tell_level(ResendPods);
         self.ask_for_node(ctx);
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.observed, ResendObserved { receiver: Self::NAME });
-            ctx.tell_until_taken(&self.deps.pressure, ResendPressure { receiver: Self::NAME });
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
+            self.deps.pressure.tell_level(ResendPressure { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
     }
 
@@ -443,7 +445,8 @@ impl Subsystem for PodManager {
                 }
             }
             Timer::EvictAgain => self.evict_again(ctx),
-            Timer::Tell => self.tell_due(ctx),
+            Timer::Tell => self.told.pods.due(ctx),
+            Timer::TellObjects => self.told.objects.due(ctx),
             Timer::TellMirrors => self.told.mirrors.due(ctx),
             Timer::Count => self.count_pods(),
             Timer::Exceeded(pod) => self.exceeded(&pod, ctx),
@@ -465,6 +468,7 @@ impl Subsystem for PodManager {
             | Timer::AskForPressure
             | Timer::EvictAgain
             | Timer::Tell
+            | Timer::TellObjects
             | Timer::TellMirrors
             | Timer::Count
             | Timer::Mirror(_)

@@ -6,16 +6,7 @@ use messages::Delivery;
 use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 
-use crate::teller::{EVERY, pause};
-
-#[derive(Clone, Debug)]
-struct Observer<M: Delivery> {
-    address: Address<M>,
-    /// How often in a row it has refused the fact.
-    refusals: u32,
-    /// It is told the fact from then on.
-    next_at: Instant,
-}
+use crate::listener::{EVERY, Listener};
 
 /// A fact and its observers: each is told at once when the fact changes, and every minute again, since a message may be lost
 /// after a mailbox has taken it. What a mailbox refuses is told again after a pause that doubles while it refuses. Observers
@@ -26,16 +17,14 @@ struct Observer<M: Delivery> {
 #[derive(Clone, Debug)]
 pub struct Level<M: Delivery, T> {
     fact: Option<M>,
-    observers: Vec<Observer<M>>,
+    observers: Vec<Listener<M>>,
     timer: T,
 }
 
 impl<M: Delivery + Clone + PartialEq, T: Clone> Level<M, T> {
     /// A fact that is not known yet: nothing is told.
     pub fn new(observers: impl IntoIterator<Item = Address<M>>, timer: T) -> Self {
-        let now = Instant::now();
-        let observer = |address| Observer { address, refusals: 0, next_at: now };
-        Self { fact: None, observers: observers.into_iter().map(observer).collect(), timer }
+        Self { fact: None, observers: observers.into_iter().map(Listener::new).collect(), timer }
     }
 
     /// The fact as it is told.
@@ -51,7 +40,7 @@ impl<M: Delivery + Clone + PartialEq, T: Clone> Level<M, T> {
 
     /// An observer of this name has begun anew, and knows nothing.
     pub fn asked<A: Subsystem<Timer = T>>(&mut self, receiver: &str, ctx: &mut Ctx<A>) {
-        self.owe(|one| one.address.receiver() == receiver);
+        self.owe(|one| one.is(receiver));
         self.wake(ctx);
     }
 
@@ -69,12 +58,9 @@ impl<M: Delivery + Clone + PartialEq, T: Clone> Level<M, T> {
     }
 
     /// These observers are told now, however often they refused before.
-    fn owe(&mut self, whom: impl Fn(&Observer<M>) -> bool) {
+    fn owe(&mut self, whom: impl Fn(&Listener<M>) -> bool) {
         let now = Instant::now();
-        for observer in self.observers.iter_mut().filter(|one| whom(one)) {
-            observer.refusals = 0;
-            observer.next_at = now;
-        }
+        self.observers.iter_mut().filter(|one| whom(one)).for_each(|one| one.rest_until(now));
         self.tell();
     }
 
@@ -82,12 +68,9 @@ impl<M: Delivery + Clone + PartialEq, T: Clone> Level<M, T> {
         let Some(fact) = &self.fact else { return };
         let now = Instant::now();
         for observer in self.observers.iter_mut().filter(|one| one.next_at <= now) {
-            if observer.address.tell(fact.clone()).is_ok() {
-                observer.refusals = 0;
-                observer.next_at = now + EVERY;
-            } else {
-                observer.next_at = now + pause(observer.refusals);
-                observer.refusals += 1;
+            match observer.address.tell(fact.clone()) {
+                Ok(()) => observer.rest_until(now + EVERY),
+                Err(_) => observer.refused(now),
             }
         }
     }
@@ -224,7 +207,7 @@ mod tests {
         assert_eq!(one.heard(), []);
         level.put(NONE);
         pass(&mut level, 5).await;
-        level.owe(|one| one.address.receiver() == "One");
+        level.owe(|one| one.is("One"));
         assert_eq!((one.heard(), other.heard()), (vec![(0, NONE), (5, NONE)], vec![(0, NONE)]));
     }
 }

@@ -16,6 +16,7 @@ mod entries;
 mod followed;
 mod journal;
 mod level;
+mod listener;
 mod set;
 mod teller;
 

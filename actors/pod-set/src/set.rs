@@ -151,12 +151,6 @@ impl<V: Clone> PodSet<V> {
         self.entries.iter().map(|(uid, _)| uid)
     }
 
-    /// The UIDs of pods that have left the set lately, in order.
-    pub fn gone_uids(&self) -> impl Iterator<Item = &PodUid> {
-        let levels = self.entries.levels().iter();
-        levels.filter(|(_, (_, level))| matches!(level, PodLevel::Gone(_))).map(|(uid, _)| uid)
-    }
-
     /// How many pods are in the set.
     pub fn len(&self) -> usize {
         self.entries.len()

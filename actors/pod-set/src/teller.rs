@@ -5,19 +5,14 @@ use std::time::Duration;
 
 use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{Delivery, PodUid};
-use supervision::Address;
+use supervision::{Address, Ctx, Subsystem};
 use tokio::time::Instant;
 
 use crate::journal::Journal;
+use crate::listener::{EVERY, Listener};
 
 /// After a change a digest is told so soon: those that are told of the change have heard of it by then, unless it was lost.
 const SOON: Duration = Duration::from_secs(1);
-/// When nothing changes, a digest is told so often, and so is a single fact.
-pub(crate) const EVERY: Duration = Duration::from_secs(60);
-/// The pause before a follower that refused something is told it again, which doubles while it refuses,
-const AGAIN_MIN: Duration = Duration::from_secs(1);
-/// up to this.
-const AGAIN_MAX: Duration = Duration::from_secs(60);
 /// A follower is sent everything at most so often: a storm of restarts costs no more than one.
 const BETWEEN_SNAPSHOTS: Duration = Duration::from_secs(1);
 /// A follower that is owed more pods than this is sent everything.
@@ -34,21 +29,13 @@ enum Owed {
 
 const NOTHING: Owed = Owed::Pods(BTreeSet::new());
 
-/// The pause before what was refused is told again, after so many refusals before this one.
-pub(crate) fn pause(refusals: u32) -> Duration {
-    AGAIN_MIN.saturating_mul(1 << refusals.min(6)).min(AGAIN_MAX)
-}
-
 #[derive(Clone, Debug)]
 struct Follower<M: Delivery> {
-    address: Address<M>,
+    /// What it is owed is told when its time comes.
+    to: Listener<M>,
     owed: Owed,
     /// It has taken a snapshot of this writer's, so that single changes tell it something.
     has_begun: bool,
-    /// How often in a row it has refused what it was owed.
-    refusals: u32,
-    /// What it is owed is told from then on.
-    not_before: Instant,
 }
 
 impl<M: Delivery> Follower<M> {
@@ -60,46 +47,48 @@ impl<M: Delivery> Follower<M> {
             }
         }
     }
-
-    fn refused(&mut self, now: Instant) {
-        self.not_before = now + pause(self.refusals);
-        self.refusals += 1;
-    }
 }
 
 /// Those that follow a set: each hears of every change, and of a digest a moment after a change and every minute. What a
-/// follower's mailbox refuses it is owed, and told later. Nothing is told before [`Followers::begin`]. The actor that tells a
-/// set calls [`Followers::wake`] after all that it does with them, and [`Followers::due`] when the time has come.
+/// follower's mailbox refuses it is owed, and told later. Nothing is told before [`Followers::begin`].
+///
+/// `T` is the timer of the actor that tells the set, and each set has a timer of its own, as each
+/// [`Level`](crate::Level) has: at its end the actor calls [`Followers::due`], and after changes [`Followers::wake`].
 #[derive(Clone, Debug)]
-pub struct Followers<V, M: Delivery> {
+pub struct Followers<V, M: Delivery, T> {
     followers: Vec<Follower<M>>,
     message: fn(PodSetUpdate<V>) -> M,
     has_begun: bool,
     digest_at: Instant,
-    /// The moment that was last said.
+    timer: T,
+    /// The moment for which the timer is set.
     woken_at: Option<Instant>,
 }
 
-impl<V: Clone, M: Delivery> Followers<V, M> {
+impl<V: Clone, M: Delivery, T: Clone> Followers<V, M, T> {
     /// Followers that are owed everything, in messages that `message` makes.
-    pub fn new(followers: impl IntoIterator<Item = Address<M>>, message: fn(PodSetUpdate<V>) -> M) -> Self {
-        let now = Instant::now();
-        let follower =
-            |address| Follower { address, owed: Owed::All, has_begun: false, refusals: 0, not_before: now };
+    pub fn new(
+        followers: impl IntoIterator<Item = Address<M>>,
+        message: fn(PodSetUpdate<V>) -> M,
+        timer: T,
+    ) -> Self {
+        let follower = |address| Follower { to: Listener::new(address), owed: Owed::All, has_begun: false };
         Self {
             followers: followers.into_iter().map(follower).collect(),
             message,
             has_begun: false,
-            digest_at: now + EVERY,
+            digest_at: Instant::now() + EVERY,
+            timer,
             woken_at: None,
         }
     }
 
     /// The followers are told from now on, first everything.
-    pub fn begin(&mut self, journal: &Journal<V>) {
+    pub fn begin<A: Subsystem<Timer = T>>(&mut self, journal: &Journal<V>, ctx: &mut Ctx<A>) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.tell_owed(journal);
         }
+        self.wake(ctx);
     }
 
     /// Tells a change of the set.
@@ -109,10 +98,10 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
         for follower in self.followers.iter_mut().filter(|one| one.has_begun) {
             if follower.owed == Owed::All {
                 // The snapshot that it is owed has this change, too, but comes later.
-                follower.address.tell_level((self.message)(update.clone()));
-            } else if follower.address.tell((self.message)(update.clone())).is_err() {
+                follower.to.address.tell_level((self.message)(update.clone()));
+            } else if follower.to.address.tell((self.message)(update.clone())).is_err() {
                 if follower.owed == NOTHING {
-                    follower.refused(now);
+                    follower.to.refused(now);
                 }
                 follower.owes(uid);
             } else if let Owed::Pods(pods) = &mut follower.owed {
@@ -122,8 +111,7 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
         self.digest_at = self.digest_at.min(now + SOON);
     }
 
-    /// Tells every follower everything.
-    pub fn tell_all(&mut self, journal: &Journal<V>) {
+    fn tell_all(&mut self, journal: &Journal<V>) {
         for follower in &mut self.followers {
             follower.owed = Owed::All;
         }
@@ -131,15 +119,14 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
     }
 
     /// A follower of this name has begun anew or has missed something.
-    pub fn asked(&mut self, receiver: &str, journal: &Journal<V>) {
-        let now = Instant::now();
-        for follower in self.followers.iter_mut().filter(|one| one.address.receiver() == receiver) {
+    pub fn asked<A: Subsystem<Timer = T>>(&mut self, receiver: &str, journal: &Journal<V>, ctx: &mut Ctx<A>) {
+        let soon = Instant::now() + BETWEEN_SNAPSHOTS;
+        for follower in self.followers.iter_mut().filter(|one| one.to.is(receiver)) {
             follower.owed = Owed::All;
-            // However often it refused before: it has room again.
-            follower.refusals = 0;
-            follower.not_before = follower.not_before.min(now + BETWEEN_SNAPSHOTS);
+            follower.to.rest_until(follower.to.next_at.min(soon));
         }
         self.tell_owed(journal);
+        self.wake(ctx);
     }
 
     /// Tells followers what they are owed, those whose time has come.
@@ -149,10 +136,10 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
         }
         let now = Instant::now();
         for follower in &mut self.followers {
-            if follower.owed == NOTHING || follower.not_before > now {
+            if follower.owed == NOTHING || follower.to.next_at > now {
                 continue;
             }
-            let tell = |update| follower.address.tell((self.message)(update)).is_ok();
+            let tell = |update| follower.to.address.tell((self.message)(update)).is_ok();
             let taken = match &mut follower.owed {
                 Owed::All => tell(journal.snapshot()),
                 Owed::Pods(pods) => {
@@ -164,17 +151,16 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
             if taken {
                 let is_all = follower.owed == Owed::All;
                 follower.has_begun |= is_all;
-                follower.not_before = if is_all { now + BETWEEN_SNAPSHOTS } else { now };
-                follower.refusals = 0;
+                follower.to.rest_until(if is_all { now + BETWEEN_SNAPSHOTS } else { now });
                 follower.owed = NOTHING;
             } else {
-                follower.refused(now);
+                follower.to.refused(now);
             }
         }
     }
 
     /// Tells what has become due.
-    pub fn due(&mut self, journal: &Journal<V>) {
+    pub fn due<A: Subsystem<Timer = T>>(&mut self, journal: &Journal<V>, ctx: &mut Ctx<A>) {
         self.woken_at = None;
         self.tell_owed(journal);
         let now = Instant::now();
@@ -182,49 +168,41 @@ impl<V: Clone, M: Delivery> Followers<V, M> {
             self.digest_at = now + EVERY;
             let digest = PodSetUpdate::Digest(journal.digest());
             for follower in &self.followers {
-                follower.address.tell_level((self.message)(digest.clone()));
+                follower.to.address.tell_level((self.message)(digest.clone()));
             }
         }
+        self.wake(ctx);
     }
 
-    fn due_at(&self) -> Instant {
-        let owed = self.followers.iter().filter(|one| one.owed != NOTHING).map(|one| one.not_before);
-        owed.fold(self.digest_at, Instant::min)
-    }
-
-    /// After how long something is due.
-    pub fn due_in(&self) -> Duration {
-        self.due_at().saturating_duration_since(Instant::now())
-    }
-
-    /// The same, if that is sooner than was said before.
-    pub fn wake(&mut self) -> Option<Duration> {
-        let at = self.due_at();
-        if !self.has_begun || self.woken_at.is_some_and(|said| said <= at) {
-            return None;
+    /// Sets the timer for what is to be told later, if it is not set for an earlier moment.
+    pub fn wake<A: Subsystem<Timer = T>>(&mut self, ctx: &mut Ctx<A>) {
+        let owed = self.followers.iter().filter(|one| one.owed != NOTHING).map(|one| one.to.next_at);
+        let at = owed.fold(self.digest_at, Instant::min);
+        if self.has_begun && self.woken_at.is_none_or(|set| set > at) {
+            self.woken_at = Some(at);
+            ctx.set_timer(self.timer.clone(), at.saturating_duration_since(Instant::now()));
         }
-        self.woken_at = Some(at);
-        Some(at.saturating_duration_since(Instant::now()))
     }
 }
 
 /// A set and those that follow it ([`Followers`]).
 #[derive(Clone, Debug)]
-pub struct Teller<V, M: Delivery> {
+pub struct Teller<V, M: Delivery, T> {
     journal: Journal<V>,
-    followers: Followers<V, M>,
+    followers: Followers<V, M, T>,
     /// Pods that were put for the last time, the oldest first.
     over: VecDeque<PodUid>,
 }
 
-impl<V: Clone, M: Delivery> Teller<V, M> {
+impl<V: Clone, M: Delivery, T: Clone> Teller<V, M, T> {
     /// The empty set of a writer in this incarnation.
     pub fn new(
         incarnation: u64,
         followers: impl IntoIterator<Item = Address<M>>,
         message: fn(PodSetUpdate<V>) -> M,
+        timer: T,
     ) -> Self {
-        let followers = Followers::new(followers, message);
+        let followers = Followers::new(followers, message, timer);
         Self { journal: Journal::new(incarnation), followers, over: VecDeque::new() }
     }
 
@@ -233,9 +211,9 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
         &self.journal
     }
 
-    /// The followers are told from now on.
-    pub fn begin(&mut self) {
-        self.followers.begin(&self.journal);
+    /// As [`Followers::begin`].
+    pub fn begin<A: Subsystem<Timer = T>>(&mut self, ctx: &mut Ctx<A>) {
+        self.followers.begin(&self.journal, ctx);
     }
 
     /// The pod is in the set with this value from now on.
@@ -285,23 +263,18 @@ impl<V: Clone, M: Delivery> Teller<V, M> {
     }
 
     /// As [`Followers::asked`].
-    pub fn asked(&mut self, receiver: &str) {
-        self.followers.asked(receiver, &self.journal);
+    pub fn asked<A: Subsystem<Timer = T>>(&mut self, receiver: &str, ctx: &mut Ctx<A>) {
+        self.followers.asked(receiver, &self.journal, ctx);
     }
 
     /// As [`Followers::due`].
-    pub fn due(&mut self) {
-        self.followers.due(&self.journal);
-    }
-
-    /// As [`Followers::due_in`].
-    pub fn due_in(&self) -> Duration {
-        self.followers.due_in()
+    pub fn due<A: Subsystem<Timer = T>>(&mut self, ctx: &mut Ctx<A>) {
+        self.followers.due(&self.journal, ctx);
     }
 
     /// As [`Followers::wake`].
-    pub fn wake(&mut self) -> Option<Duration> {
-        self.followers.wake()
+    pub fn wake<A: Subsystem<Timer = T>>(&mut self, ctx: &mut Ctx<A>) {
+        self.followers.wake(ctx);
     }
 }
 
@@ -329,17 +302,18 @@ mod tests {
                 }
             }
         });
-        let mut teller = Teller::new(1, [address], ProbeVerdict);
-        teller.begin();
+        let mut teller = Teller::new(1, [address], ProbeVerdict, ());
+        teller.followers.has_begun = true;
+        teller.followers.tell_owed(&teller.journal);
         teller.put(&a, Arc::default());
         teller.put(&b, Arc::default());
         refused.lock().unwrap().pop();
-        tokio::time::advance(AGAIN_MIN).await;
-        teller.due();
+        tokio::time::advance(SOON).await;
+        teller.followers.tell_owed(&teller.journal);
         assert_eq!(*told.lock().unwrap(), [b]);
         refused.lock().unwrap().clear();
-        tokio::time::advance(AGAIN_MAX).await;
-        teller.due();
+        tokio::time::advance(EVERY).await;
+        teller.followers.tell_owed(&teller.journal);
         assert_eq!(told.lock().unwrap().last(), Some(&a));
     }
 }

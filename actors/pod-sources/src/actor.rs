@@ -110,7 +110,7 @@ pub struct PodSources {
     fetch_failures: u32,
     url_problem: Option<String>,
     api_pods: ApiPods,
-    api_followers: Followers<SourcePod, ApiPodsChanged>,
+    api_followers: Followers<SourcePod, ApiPodsChanged, Timer>,
     /// The static pods of each source that has been read.
     static_pods: BTreeMap<Source, Level<PodsChanged, Timer>>,
     following: bool,
@@ -131,7 +131,7 @@ impl PodSources {
             fetch_failures: 0,
             url_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
-            api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged),
+            api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged, Timer::Tell),
             static_pods: BTreeMap::new(),
             following: false,
             api_problem: None,
@@ -368,20 +368,9 @@ impl PodSources {
         let journal = self.api_pods.journal();
         self.api_followers.tell(&update, journal);
         if self.api_pods.has_heard() {
-            self.api_followers.begin(journal);
+            self.api_followers.begin(journal, ctx);
         }
-        self.wake(ctx);
-    }
-
-    fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        if let Some(after) = self.api_followers.wake() {
-            ctx.set_timer(Timer::Tell, after);
-        }
-    }
-
-    fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
-        self.api_followers.due(self.api_pods.journal());
-        self.wake(ctx);
+        self.api_followers.wake(ctx);
     }
 
     /// Tells PodManager of a source's static pods.
@@ -512,7 +501,7 @@ impl Subsystem for PodSources {
             Timer::Fetch => self.fetch(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
-            Timer::Tell => self.tell_due(ctx),
+            Timer::Tell => self.api_followers.due(self.api_pods.journal(), ctx),
             Timer::TellStatic(source) => {
                 if let Some(pods) = self.static_pods.get_mut(&source) {
                     pods.due(ctx);
@@ -555,8 +544,7 @@ impl Handler<ResendPods> for PodSources {
         for pods in self.static_pods.values_mut() {
             pods.asked(self.deps.manager.receiver(), ctx);
         }
-        self.api_followers.asked(self.deps.api_pods.receiver(), self.api_pods.journal());
-        self.wake(ctx);
+        self.api_followers.asked(self.deps.api_pods.receiver(), self.api_pods.journal(), ctx);
     }
 }
 

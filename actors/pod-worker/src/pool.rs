@@ -61,7 +61,7 @@ pub enum Timer {
 pub struct PodWorkerPool {
     deps: PodWorkerPoolDeps,
     worker_registry: WorkerRegistry,
-    reports: Teller<Arc<WorkerReport>, WorkerReported>,
+    reports: Teller<Arc<WorkerReport>, WorkerReported, Timer>,
     /// Questions for all workers, which wait for the reports of adopted ones; `None` when these had time for them.
     waiting: Option<Vec<Reply<Workers>>>,
     children: BTreeMap<PodUid, Child<PodWorker>>,
@@ -81,7 +81,7 @@ impl PodWorkerPool {
     /// A pool without any facts.
     pub fn new(deps: PodWorkerPoolDeps) -> Self {
         Self {
-            reports: Teller::new(0, deps.report_followers.iter().cloned(), WorkerReported),
+            reports: Teller::new(0, deps.report_followers.iter().cloned(), WorkerReported, Timer::Tell),
             waiting: None,
             deps,
             worker_registry: WorkerRegistry::default(),
@@ -195,7 +195,7 @@ impl PodWorkerPool {
             Some(report) => self.reports.put_last(&uid, report.over()),
             None => self.reports.remove(&uid, GonePod::default()),
         }
-        self.wake(ctx);
+        self.reports.wake(ctx);
         self.children.remove(&uid);
         self.lost.remove(&uid);
         self.evictions.remove(&uid);
@@ -236,12 +236,6 @@ impl PodWorkerPool {
             self.act(ctx);
         }
         ctx.set_timer(Timer::Lost, LOST_EVERY);
-    }
-
-    fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        if let Some(after) = self.reports.wake() {
-            ctx.set_timer(Timer::Tell, after);
-        }
     }
 
     /// Answers the questions for all workers.
@@ -285,7 +279,7 @@ impl Subsystem for PodWorkerPool {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         let followers = self.deps.report_followers.iter().cloned();
-        self.reports = Teller::new(ctx.incarnation(), followers, WorkerReported);
+        self.reports = Teller::new(ctx.incarnation(), followers, WorkerReported, Timer::Tell);
         for (uid, child) in ctx.children::<PodWorker>() {
             blame::for_pod(&uid, || self.worker_registry.adopt(&uid));
             self.reports.unread(&uid);
@@ -293,17 +287,16 @@ impl Subsystem for PodWorkerPool {
         }
         // A pod that is not named here has no worker.
         self.reports.completed();
-        self.reports.begin();
-        self.wake(ctx);
+        self.reports.begin(ctx);
         if !self.children.is_empty() {
             self.waiting = Some(Vec::new());
             ctx.set_timer(Timer::Adopted, ADOPTED_WITHIN);
         }
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_verdicts, ResendVerdicts { receiver: Self::NAME });
+        self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.resend_verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.resend_node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
         if ctx.incarnation() > 1 {
             ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
@@ -315,10 +308,7 @@ impl Subsystem for PodWorkerPool {
     fn on_timer(&mut self, timer: Timer, ctx: &mut Ctx<Self>) {
         match timer {
             Timer::Ending => self.see_endings(ctx),
-            Timer::Tell => {
-                self.reports.due();
-                self.wake(ctx);
-            }
+            Timer::Tell => self.reports.due(ctx),
             Timer::Adopted => self.answer_waiting(),
             Timer::Lost => self.see_lost(ctx),
         }
@@ -460,7 +450,7 @@ impl Handler<PodReported> for PodWorkerPool {
         let is_decisive = self.worker_registry.report(&uid, &report);
         if self.reports.set().get(&uid) != Some(&report) {
             self.reports.put(&uid, report);
-            self.wake(ctx);
+            self.reports.wake(ctx);
         }
         if self.waiting.is_some() && self.reports.set().unread_uids().next().is_none() {
             self.answer_waiting();
@@ -513,8 +503,7 @@ impl Handler<ResendReports> for PodWorkerPool {
     type Result = ();
 
     fn handle(&mut self, ask: ResendReports, ctx: &mut Ctx<Self>) {
-        self.reports.asked(ask.receiver);
-        self.wake(ctx);
+        self.reports.asked(ask.receiver, ctx);
     }
 }
 

@@ -84,7 +84,7 @@ pub struct ProbeManager {
     desired: PodSet<Arc<DesiredPod>>,
     observed: Followed<SeenPod>,
     reports: Followed<Arc<WorkerReport>>,
-    told: Teller<Verdicts, ProbeVerdict>,
+    told: Teller<Verdicts, ProbeVerdict, Timer>,
     ending: BTreeMap<PodUid, WorkerState>,
     /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
     /// or Ready would flap.
@@ -107,7 +107,7 @@ impl ProbeManager {
             desired: PodSet::default(),
             observed: Followed::default(),
             reports: Followed::default(),
-            told: Teller::new(0, [], ProbeVerdict),
+            told: Teller::new(0, [], ProbeVerdict, Timer::Tell),
             ending: BTreeMap::new(),
             restored: None,
             saved: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl ProbeManager {
     fn reconcile(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         self.reconcile_probes(uid, ctx);
         self.forget_verdicts(uid);
-        self.wake(ctx);
+        self.told.wake(ctx);
     }
 
     fn reconcile_probes(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
@@ -247,7 +247,7 @@ impl ProbeManager {
         self.saved.remove(uid);
         self.ending.remove(uid);
         self.forget_verdicts(uid);
-        self.wake(ctx);
+        self.told.wake(ctx);
         ctx.cancel_timer(&Timer::Save(uid.clone()));
         ctx.cancel_timer(&Timer::Changed(uid.clone()));
         self.forget_checkpoint(uid, ctx);
@@ -289,14 +289,14 @@ impl ProbeManager {
         }
         let content = match serde_json::to_value(&now) {
             Ok(content) => content,
-            Err(error) => return tracing::error!(%uid, %error, "verdicts cannot be written as JSON"),
+            Err(error) => return tracing::error!(%error, pod = %uid, "verdicts cannot be written as JSON"),
         };
         self.saved.insert(uid.clone(), now);
         let save = self.deps.checkpoints.save(&checkpoint::name(uid), &content);
         let uid = uid.clone();
         ctx.effect("save verdicts", Some(uid.clone()), save, move |actor, saved, ctx| {
             if let Err(error) = saved {
-                tracing::warn!(%uid, %error, "verdicts are not on disk: Ready may flap if the kubelet restarts now");
+                tracing::warn!(%error, pod = %uid, "verdicts are not on disk: Ready may flap if the kubelet restarts now");
                 actor.saved.remove(&uid);
                 ctx.set_timer(Timer::Save(uid), SAVE_AGAIN);
             }
@@ -454,10 +454,10 @@ impl Subsystem for ProbeManager {
     type Timer = Timer;
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
-        self.told = Teller::new(ctx.incarnation(), self.deps.verdicts.iter().cloned(), ProbeVerdict);
-        self.told.begin();
+        let followers = self.deps.verdicts.iter().cloned();
+        self.told = Teller::new(ctx.incarnation(), followers, ProbeVerdict, Timer::Tell);
+        self.told.begin(ctx);
         self.deps.metrics.begin();
-        self.wake(ctx);
         ctx.effect(
             "load verdicts",
             None,
@@ -472,10 +472,10 @@ impl Subsystem for ProbeManager {
             },
         );
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_observed, ResendObserved { receiver: Self::NAME });
-        ctx.tell_until_taken(&self.deps.resend_reports, ResendReports { receiver: Self::NAME });
+        self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
+        self.deps.resend_reports.tell_level(ResendReports { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
     }
 
@@ -488,7 +488,7 @@ impl Subsystem for ProbeManager {
             }
             Timer::Save(uid) => self.save(&uid, ctx),
             Timer::Changed(uid) => self.changed(&uid, ctx),
-            Timer::Tell => self.tell_due(ctx),
+            Timer::Tell => self.told.due(ctx),
             Timer::Due(key) => {
                 let name = (key.container.clone(), key.kind);
                 let Some(probes) = self.pods.get(&key.pod) else { return };

@@ -78,11 +78,11 @@ pub async fn load(
         match checkpoints.load(&name).await {
             Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
                 Ok(Ok(pod)) => drop(all.insert(uid, pod)),
-                Ok(Err(error)) => tracing::warn!(name, %error, "ignoring verdicts of another form"),
-                Err(panic) => tracing::error!(name, %panic, "ignoring verdicts that cannot be read"),
+                Ok(Err(error)) => tracing::warn!(%error, pod = %uid, "ignoring verdicts of another form"),
+                Err(panic) => tracing::error!(%panic, pod = %uid, "ignoring verdicts that cannot be read"),
             },
             Ok(None) => {}
-            Err(error) => tracing::warn!(name, %error, "ignoring verdicts that cannot be read"),
+            Err(error) => tracing::warn!(%error, pod = %uid, "ignoring verdicts that cannot be read"),
         }
     }
     Ok(all)

@@ -372,7 +372,7 @@ impl Subsystem for StatusManager {
         self.deps.observed.tell_level(ResendObserved { receiver: Self::NAME });
         self.deps.verdicts.tell_level(ResendVerdicts { receiver: Self::NAME });
         if let Some(node) = &self.deps.node {
-            ctx.tell_until_taken(node, ResendNode { receiver: Self::NAME });
+            node.tell_level(ResendNode { receiver: Self::NAME });
         }
         // A resend that is lost on the way is asked for once more.
         self.is_asking = true;

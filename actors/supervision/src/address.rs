@@ -94,10 +94,9 @@ impl<M: Delivery> Address<M> {
         })
     }
 
-    /// Tells a level that its receiver misses and asks for when it was refused: a digest shows it that it has missed
-    /// something, or it knows by itself what it has not heard. A refusal is counted at the receiver.
+    /// Tells what is made good if it is lost, as a digest or the next repetition does. A refusal is counted at the receiver.
     pub fn tell_level(&self, message: M) {
-        let _asked_for_again = self.tell(message);
+        let _made_good = self.tell(message);
     }
 
     /// Tells what may be lost, such as an event for people: that it was refused is counted at the receiver and is all that

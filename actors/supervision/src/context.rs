@@ -11,18 +11,14 @@ use std::time::Duration;
 use actix::dev::{AsyncContextParts, ContextParts};
 use actix::{Actor, ActorContext, ActorFuture, ActorState, Addr, AsyncContext, SpawnHandle};
 use futures::Stream;
-use messages::{Delivery, PodUid};
+use messages::PodUid;
 use tokio_util::time::{DelayQueue, delay_queue};
 
-use crate::address::{Address, AskError};
 use crate::blame;
 use crate::cell::Cell;
 use crate::effects::{Effect, Effects, Task, Then, Work};
 use crate::streams::{Flow, Streams};
 use crate::tree::Tree;
-
-/// Pause before a receiver is told again what it has not taken.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// An actor under supervision.
 pub trait Subsystem: Actor<Context = Ctx<Self>> {
@@ -159,19 +155,6 @@ impl<A: Subsystem> Ctx<A> {
         if !self.effects.cancel(id) {
             self.streams.cancel(id);
         }
-    }
-
-    /// Tells the receiver something, and once a second again until it is taken: for what nothing else would repeat, such as
-    /// the request of a new incarnation to be told facts again. A receiver that has ended for good is not told.
-    pub fn tell_until_taken<M: Delivery>(&mut self, address: &Address<M>, message: M) {
-        let Err(refused) = address.tell(message) else { return };
-        if refused.why == AskError::Stopped {
-            return;
-        }
-        let address = address.clone();
-        self.effect("tell again", None, tokio::time::sleep(TELL_AGAIN), move |_, (), ctx| {
-            ctx.tell_until_taken(&address, refused.message);
-        });
     }
 
     /// Calls `each` for every item of a stream, and `end` when it ends.

@@ -18,9 +18,9 @@ pub(crate) struct Entry<A: Subsystem> {
 }
 
 impl<A: Subsystem> Entry<A> {
-    /// There is only one such fact.
-    pub fn is_single(&self) -> bool {
-        self.key == Some(Key::Only)
+    /// Whether it takes none of the room that the mailbox's bound gives.
+    pub fn has_own_room(&self) -> bool {
+        self.key.as_ref().is_some_and(Key::has_own_room)
     }
 }
 

@@ -169,19 +169,17 @@ mod armed {
             for (at, fault) in self.orders.iter_mut().enumerate() {
                 let Some(entry) = met.take() else { break };
                 let name = entry.name;
+                let holds = matches!(fault, Fault::Hold { .. });
                 let count = match fault {
                     Fault::Drop { message, count } if message == name => {
                         cell.counters.dropped();
                         count
                     }
-                    Fault::Delay { message, count, ms } if message == name => {
+                    Fault::Delay { message, count, ms } | Fault::Hold { message, count, ms }
+                        if message == name =>
+                    {
                         let until = Instant::now() + Duration::from_millis(*ms);
-                        self.delayed.push(Delayed { until, entry, holds: false });
-                        count
-                    }
-                    Fault::Hold { message, count, ms } if message == name => {
-                        let until = Instant::now() + Duration::from_millis(*ms);
-                        self.delayed.push(Delayed { until, entry, holds: true });
+                        self.delayed.push(Delayed { until, entry, holds });
                         count
                     }
                     Fault::Duplicate { message, count } if message == name => {

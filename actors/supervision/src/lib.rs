@@ -47,7 +47,7 @@ pub use context::{Ctx, EffectId, Subsystem};
 pub use effects::{Effect, EffectReport};
 pub use events::{EventKind, Failure, SupervisionEvent};
 pub use metrics::TreeCollector;
-pub use panics::{PanicReport, contained};
+pub use panics::{PanicReport, catch as contained};
 pub use quarantine::QuarantinePolicy;
 pub use reply::{Reply, ReplyLater, reply_later};
 pub use report::{ActorReport, NoSuchActor, Snapshot};

@@ -63,8 +63,8 @@ struct Queue<A: Subsystem> {
     entries: VecDeque<Option<Entry<A>>>,
     first: u64,
     waiting: usize,
-    /// Those of them of which there is only one: they have room of their own, one place for each type.
-    singles: usize,
+    /// Those of them that have room of their own ([`Key::has_own_room`]).
+    roomed: usize,
     bound: usize,
     open: bool,
     /// At most how many askers are on the list of `room`: one that has given up stays counted, and costs a
@@ -85,7 +85,7 @@ impl<A: Subsystem> Mailbox<A> {
                 entries: VecDeque::new(),
                 first: 0,
                 waiting: 0,
-                singles: 0,
+                roomed: 0,
                 bound: bound.max(1),
                 open: true,
                 room_wanted: 0,
@@ -182,7 +182,7 @@ impl<A: Subsystem> Mailbox<A> {
         let mut queue = self.queue();
         queue.by_key.clear();
         queue.waiting = 0;
-        queue.singles = 0;
+        queue.roomed = 0;
         let taken: Vec<_> = std::mem::take(&mut queue.entries).into_iter().flatten().collect();
         queue.first = 0;
         drop(queue);
@@ -341,7 +341,8 @@ impl<A: Subsystem> Queue<A> {
             return Ok((Posted::Replaced, Some(std::mem::replace(older, newer))));
         }
         let (mut posted, mut oldest) = (Posted::Queued, None);
-        if !self.has_room() && label.key != Some(Key::Only) {
+        let has_own_room = label.key.as_ref().is_some_and(Key::has_own_room);
+        if !has_own_room && !self.has_room() {
             oldest = (when_full == WhenFull::DropOldest).then(|| self.take_oldest(label.name)).flatten();
             if oldest.is_none() {
                 return Err(Refusal::Full);
@@ -353,7 +354,7 @@ impl<A: Subsystem> Queue<A> {
     }
 
     fn has_room(&self) -> bool {
-        self.waiting - self.singles < self.bound
+        self.waiting - self.roomed < self.bound
     }
 
     fn push(&mut self, entry: Entry<A>) {
@@ -364,7 +365,7 @@ impl<A: Subsystem> Queue<A> {
             let at = self.first + self.entries.len() as u64;
             self.by_key.entry(entry.name).or_default().insert(key.clone(), at);
         }
-        self.singles += usize::from(entry.is_single());
+        self.roomed += usize::from(entry.has_own_room());
         self.entries.push_back(Some(entry));
         self.waiting += 1;
     }
@@ -374,7 +375,7 @@ impl<A: Subsystem> Queue<A> {
             self.first += 1;
             if let Some(entry) = slot {
                 self.waiting -= 1;
-                self.singles -= usize::from(entry.is_single());
+                self.roomed -= usize::from(entry.has_own_room());
                 if let Some(key) = &entry.key
                     && let Some(keys) = self.by_key.get_mut(entry.name)
                 {
@@ -410,7 +411,7 @@ impl<A: Subsystem> Queue<A> {
             if slot.as_ref().is_some_and(|entry| entry.pod.as_ref() == Some(pod)) {
                 let entry = slot.take().expect("the slot was just seen to be taken");
                 self.waiting -= 1;
-                self.singles -= usize::from(entry.is_single());
+                self.roomed -= usize::from(entry.has_own_room());
                 let place = (entry.name, entry.key.clone());
                 let has_place = self.held_count < self.bound || held.contains_key(&place);
                 // A dropped ask tells its asker that the answer is lost.

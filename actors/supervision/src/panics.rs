@@ -54,8 +54,12 @@ pub(crate) fn install() {
     });
 }
 
-/// Runs `f` and turns a panic into a report.
-pub(crate) fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
+/// Runs `f` and turns a panic into a report; actors run steps so that foreign bytes may make panic before they can be put down to
+/// a pod.
+///
+/// # Errors
+/// The panic, with its place.
+pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, PanicReport> {
     let outer = SUPERVISED.with(|flag| flag.replace(true));
     // Notes of a panic that others caught on this thread, as tokio does for its tasks, are not of this one.
     forget();
@@ -75,14 +79,6 @@ fn report(payload: &(dyn Any + Send)) -> PanicReport {
     let place = places::take().unwrap_or_else(|| "unknown".to_owned());
     let pod = blame::take_noted();
     PanicReport { place, message, pod, after: Duration::ZERO }
-}
-
-/// Runs a step that foreign bytes may make panic before they can be put down to a pod, and returns the panic.
-///
-/// # Errors
-/// The panic, with its place.
-pub fn contained<T>(step: impl FnOnce() -> T) -> Result<T, PanicReport> {
-    catch(step)
 }
 
 #[cfg(test)]

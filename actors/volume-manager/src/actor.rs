@@ -527,7 +527,7 @@ impl Subsystem for VolumeManager {
         );
         self.follow_drivers(ctx);
         if let Some(resend) = &self.deps.resend_node {
-            ctx.tell_until_taken(resend, ResendNode { receiver: Self::NAME });
+            resend.tell_level(ResendNode { receiver: Self::NAME });
         }
         if ctx.incarnation() > 1 {
             ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });

@@ -11,14 +11,14 @@ use super::{Pleg, Timer};
 
 /// The pods as observers are told of them.
 pub(super) struct Told {
-    pods: Teller<SeenPod, PodObserved>,
+    pods: Teller<SeenPod, PodObserved, Timer>,
     /// The pods of the first whole list that have not been looked at; `None` before that list.
     baseline: Option<BTreeSet<PodUid>>,
 }
 
 impl Told {
     pub(super) fn new(incarnation: u64, observers: &[Address<PodObserved>]) -> Self {
-        let pods = Teller::new(incarnation, observers.iter().cloned(), PodObserved);
+        let pods = Teller::new(incarnation, observers.iter().cloned(), PodObserved, Timer::Tell);
         Self { pods, baseline: None }
     }
 
@@ -74,24 +74,19 @@ impl Told {
 
     /// Tells the observers that what an earlier incarnation told holds until this one knows better.
     pub(super) fn begin(&mut self, ctx: &mut Ctx<Pleg>) {
-        self.pods.begin();
-        self.wake(ctx);
+        self.pods.begin(ctx);
     }
 
     pub(super) fn asked(&mut self, receiver: &str, ctx: &mut Ctx<Pleg>) {
-        self.pods.asked(receiver);
-        self.wake(ctx);
+        self.pods.asked(receiver, ctx);
     }
 
     pub(super) fn due(&mut self, ctx: &mut Ctx<Pleg>) {
-        self.pods.due();
-        self.wake(ctx);
+        self.pods.due(ctx);
     }
 
     /// Sets the timer for what is to be told later.
     pub(super) fn wake(&mut self, ctx: &mut Ctx<Pleg>) {
-        if let Some(after) = self.pods.wake() {
-            ctx.set_timer(Timer::Tell, after);
-        }
+        self.pods.wake(ctx);
     }
 }

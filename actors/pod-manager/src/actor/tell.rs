@@ -24,9 +24,9 @@ const COUNTED_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Told {
     /// For all but StatusManager.
-    pods: Teller<Arc<DesiredPod>, DesiredPodsChanged>,
+    pub(super) pods: Teller<Arc<DesiredPod>, DesiredPodsChanged, Timer>,
     /// For StatusManager.
-    objects: Teller<Arc<DesiredPod>, DesiredPodsChanged>,
+    pub(super) objects: Teller<Arc<DesiredPod>, DesiredPodsChanged, Timer>,
     statics: BTreeMap<PodUid, Arc<Pod>>,
     superseded: BTreeSet<PodUid>,
     pub(super) mirrors: Level<MirrorPods, Timer>,
@@ -38,8 +38,8 @@ impl Told {
     pub(super) fn new(incarnation: u64, deps: &PodManagerDeps) -> Self {
         let status_observer = std::iter::once(deps.status_observer.clone());
         Self {
-            pods: Teller::new(incarnation, deps.observers.iter().cloned(), DesiredPodsChanged),
-            objects: Teller::new(incarnation, status_observer, DesiredPodsChanged),
+            pods: Teller::new(incarnation, deps.observers.iter().cloned(), DesiredPodsChanged, Timer::Tell),
+            objects: Teller::new(incarnation, status_observer, DesiredPodsChanged, Timer::TellObjects),
             statics: BTreeMap::new(),
             superseded: BTreeSet::new(),
             mirrors: Level::new([deps.mirrors.clone()], Timer::TellMirrors),
@@ -127,9 +127,8 @@ impl PodManager {
             self.told.objects.completed();
         }
         // Before the first decision nothing is told.
-        self.told.pods.begin();
-        self.told.objects.begin();
-        self.wake(ctx);
+        self.told.pods.begin(ctx);
+        self.told.objects.begin(ctx);
         self.tell_mirrors(ctx);
         self.count(ctx);
     }
@@ -148,9 +147,8 @@ impl PodManager {
     }
 
     fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        if self.told.pods.wake().is_some() | self.told.objects.wake().is_some() {
-            ctx.set_timer(Timer::Tell, self.told.pods.due_in().min(self.told.objects.due_in()));
-        }
+        self.told.pods.wake(ctx);
+        self.told.objects.wake(ctx);
     }
 
     fn gone(&self, uid: &PodUid) -> GonePod {
@@ -190,19 +188,11 @@ impl PodManager {
         metrics.ephemeral_containers.set(ephemeral);
     }
 
-    /// Tells followers what has become due.
-    pub(super) fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
-        self.told.pods.due();
-        self.told.objects.due();
-        self.wake(ctx);
-    }
-
     /// Tells one receiver everything. Before the first decision it waits for that, as all others do.
     pub(super) fn tell_all_to(&mut self, receiver: &str, ctx: &mut Ctx<Self>) {
-        self.told.pods.asked(receiver);
-        self.told.objects.asked(receiver);
+        self.told.pods.asked(receiver, ctx);
+        self.told.objects.asked(receiver, ctx);
         self.told.mirrors.asked(receiver, ctx);
-        self.wake(ctx);
     }
 
     /// Tells StatusManager which pods of the API server stand for static ones.

@@ -32,7 +32,7 @@ impl ProbeManager {
     pub(super) fn all_reconciled(&mut self, ctx: &mut Ctx<Self>) {
         if self.unreconciled.is_empty() && self.desired.is_complete() {
             self.told.completed();
-            self.wake(ctx);
+            self.told.wake(ctx);
             self.drop_stale_checkpoints(ctx);
         }
     }

@@ -32,7 +32,7 @@ impl ProbeManager {
         let verdicts = Arc::new(probes.verdicts());
         if self.told.set().get(uid) != Some(&verdicts) {
             self.told.put(uid, verdicts);
-            self.wake(ctx);
+            self.told.wake(ctx);
         }
     }
 
@@ -49,25 +49,13 @@ impl ProbeManager {
             self.told.remove(uid, GonePod::default());
         }
     }
-
-    pub(super) fn tell_due(&mut self, ctx: &mut Ctx<Self>) {
-        self.told.due();
-        self.wake(ctx);
-    }
-
-    pub(super) fn wake(&mut self, ctx: &mut Ctx<Self>) {
-        if let Some(after) = self.told.wake() {
-            ctx.set_timer(Timer::Tell, after);
-        }
-    }
 }
 
 impl Handler<ResendVerdicts> for ProbeManager {
     type Result = ();
 
     fn handle(&mut self, ask: ResendVerdicts, ctx: &mut Ctx<Self>) {
-        self.told.asked(ask.receiver);
-        self.wake(ctx);
+        self.told.asked(ask.receiver, ctx);
     }
 }
 

@@ -102,7 +102,7 @@ impl VolumeManager {
 
     pub(super) fn swept(&mut self, uid: &PodUid, done: &UnmountAnswer) {
         match done {
-            Ok(()) => tracing::info!(%uid, "removed what was left of a pod that is gone"),
+            Ok(()) => tracing::info!(pod = %uid, "removed what was left of a pod that is gone"),
             Err(error) if self.stuck.insert(uid.clone()) => {
                 let message = format!(
                     "orphaned pod {:?} found, but its directory cannot be removed: {}",

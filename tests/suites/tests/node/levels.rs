@@ -1,6 +1,7 @@
 //! A single fact is told until it is known: its message may be lost after a mailbox has taken it, or its receiver may crash
 //! over it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use messages::eviction_manager::{EvictionConfigured, EvictionSettings};
 use messages::facts::NodeResourcesConfigured;
 use messages::supervision::Fault;
 use pod_spec::quantity::Quantity;
-use serde_json::json;
+use serde_json::{Value, json};
 use supervision::Policy;
 use testkit::node::{FakeNode, World, hard, member, node_resources};
 use testkit::{Sandbox, sandbox};
@@ -26,6 +27,7 @@ use crate::cluster::{clustered, is_told_ready, pod, within};
 use crate::csi_nodes::node_ready;
 use crate::desired::inject;
 use crate::member::{crash_for_good, holds};
+use crate::objects::{config_map, container, mounts_v, object, read};
 use crate::pods::job;
 
 const NS: Option<&str> = Some("default");
@@ -155,6 +157,49 @@ fn the_runtimes_health_may_be_lost_at_the_pool() {
             inject(&node, "PodWorkerPool", fault.clone());
             world.runtime.set_condition("RuntimeReady", true, "", "");
             within(WITHIN_S, "the pod that waited", || is_told_ready(&api, "late")).await;
+            node.stop().await;
+        });
+    }
+}
+
+/// A pod that needs the config map `conf`.
+fn needs_conf(name: &str, of_container: Value, volumes: Value) -> Pod {
+    object(json!({
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "nodeName": "node", "terminationGracePeriodSeconds": 1,
+            "containers": [container("main", of_container)], "volumes": volumes,
+        },
+    }))
+}
+
+#[test]
+fn the_news_of_an_object_may_be_lost_at_any_observer() {
+    let message = || "PodObjectsChanged".to_owned();
+    let lost = [Fault::Drop { message: message(), count: 4 }, Fault::PanicOn { message: message(), nth: 1 }];
+    for fault in lost {
+        sandbox(Policy::default(), async |sandbox| {
+            sandbox.expect_crashes();
+            let (node, world, api) = started(sandbox, 454).await;
+            let volumes = json!([{ "name": "v", "configMap": { "name": "conf" } }]);
+            let uid = api.put(&needs_conf("volume", mounts_v(), volumes)).metadata.uid.expect("a UID");
+            let variable = json!({ "configMapKeyRef": { "name": "conf", "key": "a" } });
+            let variables = json!({ "env": [{ "name": "A", "valueFrom": variable }] });
+            api.put(&needs_conf("variable", variables, json!([])));
+            sandbox.pass(Duration::from_secs(10)).await;
+            let is_ready = |name: &str| is_told_ready(&api, name);
+            assert!(!is_ready("volume") && !is_ready("variable"), "there is no such object");
+            for actor in ["VolumeManager", "PodWorkerPool"] {
+                inject(&node, actor, fault.clone());
+            }
+            config_map(&api, "conf", json!({ "a": "first" }));
+            within(WITHIN_S, "the pods that waited", || is_ready("volume") && is_ready("variable")).await;
+            let shown = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~configmap/v");
+            let content = || read(&world, &PathBuf::from(&shown), "a").unwrap_or_default();
+            assert_eq!(content(), "first");
+            inject(&node, "VolumeManager", fault.clone());
+            config_map(&api, "conf", json!({ "a": "second" }));
+            within(WITHIN_S, "the new content", || content() == "second").await;
             node.stop().await;
         });
     }

@@ -94,26 +94,36 @@ fn mishaps(work: &Work) -> Vec<Mishap> {
     all
 }
 
+/// Panics over messages that only another mishap brings about, such as requests to be told again.
+fn aftermaths(work: &Work) -> Vec<Mishap> {
+    let mut all = Vec::new();
+    for (actor, messages) in CATALOGUE.iter().filter(|(actor, _)| *actor != ABSENT) {
+        let rare = messages.iter().filter(|message| !work.done.contains_key(&(*actor, **message)));
+        let panics = rare.map(|message| Fault::PanicOn { message: (*message).to_owned(), nth: 1 });
+        all.extend(panics.map(|fault| Mishap { actor, fault }));
+    }
+    all
+}
+
 /// The cases that are played.
 fn cases(work: &Work) -> Vec<Case> {
     let all = mishaps(work);
     let seed = std::env::var("UNDERSTUDY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut random = Random::new(seed);
-    let mut drawn = |count: usize| -> Vec<Case> {
-        let mut index = |below: usize| random.below(below as u64) as usize;
-        let mut one = |mishaps| Case {
-            phase: PHASES[index(PHASES.len())],
-            mishaps: (0..mishaps).map(|_| all[index(all.len())].clone()).collect(),
-        };
-        (0..count).map(|at| one(1 + at % 2)).collect()
+    let mut index = |below: usize| random.below(below as u64) as usize;
+    let mut drawn = |all: &[Mishap], mishaps: usize| Case {
+        phase: PHASES[index(PHASES.len())],
+        mishaps: (0..mishaps).map(|_| all[index(all.len())].clone()).collect(),
     };
     if std::env::var("UNDERSTUDY_WHOLE").is_ok_and(|whole| whole == "1") {
         let single = |mishap: &Mishap| PHASES.map(|phase| Case { phase, mishaps: vec![mishap.clone()] });
         let only = std::env::var("UNDERSTUDY_CASE").unwrap_or_default();
         let is_wanted = |case: &Case| format!("{case:?}").contains(&only);
-        return all.iter().flat_map(single).chain(drawn(2 * PAIRS)).filter(is_wanted).collect();
+        let either: Vec<Mishap> = all.iter().cloned().chain(aftermaths(work)).collect();
+        let pairs = (0..PAIRS).map(|_| drawn(&either, 2));
+        return all.iter().flat_map(single).chain(pairs).filter(is_wanted).collect();
     }
-    drawn(SAMPLE)
+    (0..SAMPLE).map(|at| drawn(&all, 1 + at % 2)).collect()
 }
 
 /// What a node is seen to have come to, without what differs from one run to the next: times, IDs and addresses.

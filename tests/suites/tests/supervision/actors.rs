@@ -61,6 +61,11 @@ delivery!(GetPod => u64: Query, Reject, pod = |m| Some(&m.0));
 pub struct Latest(pub &'static str, pub u64);
 delivery!(Latest => (): Command, LatestPerKey, key = |m| Key::Name(Arc::from(m.0)));
 
+/// A subsystem's request, which is noted as the latest of its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Again(pub &'static str);
+delivery!(Again => (): Command, LatestPerKey, key = |m| Key::Receiver(m.0));
+
 /// There is only one such fact; the highest number is kept, whichever message said it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Only {
@@ -330,6 +335,13 @@ impl Handler<Latest> for Counter {
     type Result = ();
     fn handle(&mut self, message: Latest, _: &mut Ctx<Self>) {
         self.outside.latest.lock().unwrap().push(message);
+    }
+}
+
+impl Handler<Again> for Counter {
+    type Result = ();
+    fn handle(&mut self, Again(receiver): Again, _: &mut Ctx<Self>) {
+        self.outside.latest.lock().unwrap().push(Latest(receiver, 0));
     }
 }
 

@@ -7,7 +7,8 @@ use testkit::sandbox;
 use tokio::time::Instant;
 
 use crate::actors::{
-    AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start, start_sibling,
+    Again, AndAgain, AnswerLater, Count, GetIncarnation, HangForEver, Latest, Log, Only, ask, start,
+    start_sibling,
 };
 
 fn bound(mailbox_bound: usize) -> Policy {
@@ -95,6 +96,21 @@ fn g4_a_fact_of_which_there_is_only_one_always_has_room() {
         world.pass(Duration::from_millis(1)).await;
         assert_eq!(*outside.latest.lock().unwrap(), [Latest("a", 1), Latest("b", 2)]);
         assert_eq!(*outside.only.lock().unwrap(), [Only { number: 3, highest: 3 }]);
+    });
+}
+
+#[test]
+fn g4_a_subsystems_request_always_has_room() {
+    sandbox(bound(1), async |world| {
+        let (counter, outside) = start(world, Vitality::Degradable);
+        let (latest, again) = (counter.address::<Latest>(), counter.address::<Again>());
+        latest.tell(Latest("a", 1)).unwrap();
+        for receiver in ["One", "Other", "One"] {
+            again.tell(Again(receiver)).unwrap();
+        }
+        assert_eq!(latest.tell(Latest("b", 1)).unwrap_err().why, AskError::Full, "it is no place for others");
+        world.pass(Duration::from_millis(1)).await;
+        assert_eq!(*outside.latest.lock().unwrap(), [Latest("a", 1), Latest("One", 0), Latest("Other", 0)]);
     });
 }
 
