@@ -20,6 +20,7 @@ use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
 use messages::status_manager::GetPodStatuses;
 use pod_why::model::Supervision;
 use pod_why::overview::Overview;
+use pod_why::timeline::Timeline;
 use pod_why::why::{subjects, why as explained};
 use prometheus::proto::MetricFamily;
 use serde::Serialize;
@@ -107,6 +108,7 @@ pub(crate) fn shared_routes(answers: Answers) -> Router {
         .route("/supervision", get(supervision))
         .route("/events", get(events))
         .route("/why", get(why))
+        .route("/timeline", get(timeline))
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
         .with_state(answers.clone())
         .merge(node_page::routes())
@@ -189,6 +191,20 @@ async fn why(State(answers): State<Answers>, client: Client, uri: Uri) -> Respon
         Some(subject) => json(&explained(subject, &tree, &events, &unread, answers.clock.now())),
         None => (StatusCode::NOT_FOUND, "no pod of this node has this UID\n").into_response(),
     }
+}
+
+/// What was done lately for the pod of `pod=UID` in the query.
+async fn timeline(State(answers): State<Answers>, uri: Uri) -> Response {
+    let query = query_pairs(uri.query().unwrap_or_default());
+    let Some((_, uid)) = query.into_iter().find(|(name, _)| name == "pod") else {
+        return (StatusCode::BAD_REQUEST, "name a pod: /timeline?pod=UID\n").into_response();
+    };
+    let history = answers.tree.history();
+    let steps = history.of(&uid);
+    if steps.is_empty() {
+        return (StatusCode::NOT_FOUND, "nothing was done for a pod of this UID\n").into_response();
+    }
+    json(&Timeline::of(&uid, &steps, history.now()))
 }
 
 /// What is known of the pods; with `only`, of this one.

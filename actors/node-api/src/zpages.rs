@@ -28,7 +28,7 @@ const NOT_ACCEPTABLE: &str =
 /// The most bytes of a request for another level.
 const LEVEL_BYTES_MAX: usize = 1024;
 /// What is at the top of this server's paths, but for the pages that can be off.
-const PATHS: [&str; 18] = [
+const PATHS: [&str; 19] = [
     "/attach",
     "/checkpoint",
     "/configz",
@@ -46,6 +46,7 @@ const PATHS: [&str; 18] = [
     "/runningpods",
     "/stats",
     "/supervision",
+    "/timeline",
     "/why",
 ];
 

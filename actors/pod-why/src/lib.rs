@@ -2,7 +2,8 @@
 //! say the same.
 //!
 //! [`model`] is what the kubelet's server answers, as far as it is read; [`why`] explains one pod, [`overview`] all of them with
-//! the [`node`]; [`rows`] has kubectl's columns.
+//! the [`node`]; [`rows`] has kubectl's columns, [`timeline`] what was done for
+//! a pod.
 
 pub mod model;
 pub mod node;
@@ -10,4 +11,5 @@ pub mod overview;
 pub mod parts;
 pub mod rows;
 pub mod text;
+pub mod timeline;
 pub mod why;

@@ -77,7 +77,7 @@ impl<A: Subsystem> Ctx<A> {
         Self {
             parts,
             incarnation,
-            effects: Effects::new(cell.clone(), messages_max),
+            effects: Effects::new(cell.clone(), tree.history().clone(), messages_max),
             streams: Streams::default(),
             timers: Timers { queue: None, keys: BTreeMap::new() },
             cell,

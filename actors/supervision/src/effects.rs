@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bridge_pace::history::{Begun, History, StepKind};
 use messages::PodUid;
 use serde::Serialize;
 use tokio::task::{AbortHandle, JoinSet};
@@ -95,6 +96,8 @@ struct Running {
     pod: Option<PodUid>,
     since: Instant,
     within: Option<Duration>,
+    /// The pod's history knows of it.
+    noted: Option<Begun>,
 }
 
 impl Running {
@@ -200,11 +203,13 @@ pub(crate) struct Effects<A: Subsystem> {
     pub held: Held<Task<A>>,
     handles: BTreeMap<EffectId, AbortHandle>,
     cell: Arc<Cell>,
+    history: History,
 }
 
 impl<A: Subsystem> Effects<A> {
-    pub fn new(cell: Arc<Cell>, messages_max: usize) -> Self {
-        Self { tasks: JoinSet::new(), held: Held::new(messages_max), handles: BTreeMap::new(), cell }
+    pub fn new(cell: Arc<Cell>, history: History, messages_max: usize) -> Self {
+        let held = Held::new(messages_max);
+        Self { tasks: JoinSet::new(), held, handles: BTreeMap::new(), cell, history }
     }
 
     pub fn start(&mut self, id: EffectId, task: Task<A>) {
@@ -214,7 +219,9 @@ impl<A: Subsystem> Effects<A> {
             None => work,
             Some(when) => hung::<A>(work, when),
         };
-        let running = Running { name, pod: pod.clone(), since: Instant::now(), within };
+        let begin = |pod: &PodUid| self.history.begin(pod.as_str(), StepKind::Effect, self.cell.kind, name);
+        let noted = pod.as_ref().map(begin);
+        let running = Running { name, pod: pod.clone(), since: Instant::now(), within, noted };
         self.cell.effects.running().insert(id, running);
         let handle = self.tasks.spawn(async move {
             let then = guarded::<A>(work, within).await;
@@ -238,8 +245,13 @@ impl<A: Subsystem> Effects<A> {
                 Poll::Ready(Some(Ok(done))) => {
                     if self.handles.remove(&done.id).is_some() {
                         let running = self.cell.effects.running().remove(&done.id);
-                        if let (Err(Failed::Overdue(_)), Some(running)) = (&done.then, running) {
-                            self.cell.effects.let_go(&running);
+                        if let Some(mut running) = running {
+                            if matches!(done.then, Err(Failed::Overdue(_))) {
+                                self.cell.effects.let_go(&running);
+                            }
+                            if let Some(noted) = running.noted.take() {
+                                noted.end(done.then.is_ok());
+                            }
                         }
                         return Poll::Ready(done);
                     }

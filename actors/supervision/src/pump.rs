@@ -188,7 +188,11 @@ impl<A: Subsystem> Pump<A> {
             }
             let met = if fresh { self.lane.borrow_mut().faults.meet(entry, &ctx.cell) } else { Some(entry) };
             let Some(Entry { name, pod, envelope, .. }) = met else { continue };
+            let (of, since) = (pod.clone(), Instant::now());
             work(actor, ctx, &self.lane, name, pod, |actor, ctx| envelope.handle(actor, ctx));
+            if let Some(of) = of {
+                ctx.tree.history().handled(of.as_str(), ctx.cell.kind, name, since.elapsed());
+            }
         }
         done
     }

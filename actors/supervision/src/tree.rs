@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use actix::Handler;
 use actix_rt::ArbiterHandle;
+use bridge_pace::history::History;
 use messages::{Delivery, PodUid};
 use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
@@ -104,6 +105,7 @@ pub struct Tree(Arc<Inner>);
 struct Inner {
     policy: Policy,
     born: Instant,
+    history: History,
     seats: Mutex<BTreeMap<String, Registered>>,
     events: Mutex<VecDeque<SupervisionEvent>>,
     observers: Mutex<Vec<Observer>>,
@@ -213,9 +215,11 @@ impl Tree {
     /// An empty tree.
     pub fn new(policy: Policy) -> Self {
         panics::install();
+        let born = Instant::now();
         Self(Arc::new(Inner {
             policy,
-            born: Instant::now(),
+            born,
+            history: History::new(move || born.elapsed()),
             seats: Mutex::new(BTreeMap::new()),
             events: Mutex::new(VecDeque::new()),
             observers: Mutex::new(Vec::new()),
@@ -339,6 +343,11 @@ impl Tree {
         let watched =
             |r: &&Registered| r.cell.vitality != Vitality::Child && r.cell.state() != State::Stopped;
         self.seats().values().filter(watched).map(|r| r.cell.clone()).collect()
+    }
+
+    /// What was done for each pod lately. Moments are durations since the tree was made.
+    pub fn history(&self) -> &History {
+        &self.0.history
     }
 
     pub(crate) fn effect_within(&self) -> Duration {

@@ -89,7 +89,7 @@ pub fn wire(
         api_metrics: node_api::metrics(bridge, registry)?,
         bridge,
         settings,
-        operations: operations(bridge, registry)?,
+        operations: operations(tree, bridge, registry)?,
         plugins: plugins(bridge, registry)?,
         actors: seats.actors(),
     };
@@ -133,11 +133,12 @@ fn plugins(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<dyn P
     Ok(Arc::new(PluginWatcher::start(&bridge.io, sockets, registrar, [PluginKind::Csi], metrics)))
 }
 
-/// The runtime's operations, with every call counted.
-fn operations(bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<Operations>> {
+/// The runtime's operations, with every call counted, and those of a pod noted in its history.
+fn operations(tree: &Tree, bridge: &Bridge, registry: &Registry) -> prometheus::Result<Arc<Operations>> {
     let metrics = CriMetrics::new()?;
     for collector in metrics.collectors() {
         registry.register(collector)?;
     }
-    Ok(Arc::new(Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics)))
+    let operations = Operations::new(bridge.runtime.clone(), bridge.io.clone(), metrics);
+    Ok(Arc::new(operations.noted_in(tree.history().clone())))
 }

@@ -1,4 +1,4 @@
-//! `understudy why` and `understudy pods`: ask the kubelet once, and print what pure code makes of its answers.
+//! `understudy why`, `understudy timeline` and `understudy pods`: ask the kubelet once, and print what pure code makes of its answers.
 
 use std::io::Write;
 
@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use pod_why::model::PodList;
 use pod_why::rows;
+use pod_why::timeline::{self, Timeline};
 use pod_why::why::{self, Asked, FindError};
 
-use crate::cli::{PodsArgs, PodsOutput, WhyArgs, WhyOutput};
+use crate::cli::{PodsArgs, PodsOutput, TimelineArgs, WhyArgs, WhyOutput};
 use crate::client::{FetchError, Server};
 use crate::list;
 use crate::terminal::size;
@@ -47,6 +48,23 @@ pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
         None => print(&why::lines(&answer, columns()).join("\n"))?,
     }
     Ok(answer.verdict.exit_code())
+}
+
+/// Runs `understudy timeline`.
+///
+/// # Errors
+/// The command line names no pod, the kubelet cannot be asked, or it has no such pod.
+pub async fn timeline(args: &TimelineArgs) -> anyhow::Result<()> {
+    let asked = Asked::parse(&args.pod, args.namespace.as_deref())?;
+    let (pods, tree) = tokio::join!(args.server.get("/pods"), args.server.get("/supervision"));
+    let (pods, tree) = (items(pods, &args.server)?, tree.unwrap_or_default());
+    let subject = asked.find(&args.server.to_string(), &pods, &tree)?;
+    let query = format!("pod={}", subject.uid);
+    let told: Timeline = args.server.get_with("/timeline", &query).await?;
+    match args.output {
+        Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&told).context("write the answer")?),
+        None => print(&timeline::lines(&subject.full_name(), &told, columns()).join("\n")),
+    }
 }
 
 /// Runs `understudy pods`.

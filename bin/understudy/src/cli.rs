@@ -31,6 +31,8 @@ pub enum Command {
     Top(TopArgs),
     /// Say what a pod waits for, and why
     Why(WhyArgs),
+    /// Show what was done for a pod, step by step
+    Timeline(TimelineArgs),
     /// List the pods of a running kubelet, without a control plane
     Pods(PodsArgs),
     /// Play sample pods on a runtime in memory: no container runs
@@ -83,11 +85,31 @@ pub struct WhyArgs {
     pub output: Option<WhyOutput>,
 }
 
-/// What `understudy why` prints.
+/// What `understudy why` and `understudy timeline` print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhyOutput {
     /// One JSON document; docs/understudy.md describes it
     Json,
+}
+
+/// `understudy timeline`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the steps are shown; 1 the kubelet cannot be asked, or has no such pod; 2 wrong use."
+)]
+pub struct TimelineArgs {
+    /// The pod: NAME, NAMESPACE/NAME or its UID
+    #[arg(value_name = "POD")]
+    pub pod: String,
+    /// Its namespace; any unless given
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The kubelet's read-only port
+    #[arg(long, default_value = SERVER, value_name = "URL")]
+    pub server: Server,
+    /// Print a document instead of text
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<WhyOutput>,
 }
 
 /// `understudy pods`.

@@ -173,7 +173,19 @@ impl Server {
     /// # Errors
     /// The reason why there is no usable answer.
     pub async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, FetchError> {
-        let body = match tokio::time::timeout(DEADLINE, self.body(path)).await {
+        self.get_with(path, "").await
+    }
+
+    /// Requests one path with this query, if it is not empty.
+    ///
+    /// # Errors
+    /// The reason why there is no usable answer.
+    pub async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        query: &str,
+    ) -> Result<T, FetchError> {
+        let body = match tokio::time::timeout(DEADLINE, self.body(path, query)).await {
             Ok(body) => body?,
             Err(_) => return Err(FetchError::Deadline { server: self.to_string(), path }),
         };
@@ -181,7 +193,11 @@ impl Server {
             .map_err(|error| FetchError::NotUnderstood { path, reason: error.to_string() })
     }
 
-    async fn body(&self, path: &'static str) -> Result<Bytes, FetchError> {
+    async fn body(&self, path: &'static str, query: &str) -> Result<Bytes, FetchError> {
+        let mark = if query.is_empty() { "" } else { "?" };
+        let uri: Uri = format!("{path}{mark}{query}").parse().map_err(|error: http::uri::InvalidUri| {
+            FetchError::Broken { server: self.to_string(), path, reason: error.to_string() }
+        })?;
         let broken = |error: hyper::Error| FetchError::Broken {
             server: self.to_string(),
             path,
@@ -196,7 +212,7 @@ impl Server {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // The connection ends with this request, also when the deadline cuts it short.
         let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-        let request = Request::get(path)
+        let request = Request::get(uri)
             .header(header::HOST, format!("{}:{}", self.host, self.port))
             .header(header::ACCEPT, "application/json")
             .body(Empty::<Bytes>::new())

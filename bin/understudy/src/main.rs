@@ -39,6 +39,7 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
         match cli.command {
             Command::Top(args) => top::top(args).await.map(|()| 0),
             Command::Why(args) => answers::why(&args).await,
+            Command::Timeline(args) => answers::timeline(&args).await.map(|()| 0),
             Command::Pods(args) => answers::pods(&args).await.map(|()| 0),
             Command::Demo(args) => demo::demo(args).await.map(|()| 0),
         }

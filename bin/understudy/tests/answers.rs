@@ -19,6 +19,7 @@ fn kubelet() -> String {
             let path = request.split(' ').nth(1).unwrap_or_default();
             let (status, body) = match path {
                 "/pods" => ("200 OK", pods().to_string()),
+                "/timeline?pod=u-1" => ("200 OK", steps().to_string()),
                 "/events" => ("200 OK", json!({ "events": [] }).to_string()),
                 _ => ("503 Service Unavailable", "no tree\u{1b}[2J\n".to_owned()),
             };
@@ -29,6 +30,15 @@ fn kubelet() -> String {
         }
     });
     format!("http://{address}")
+}
+
+fn steps() -> Value {
+    let step = |what: &str, began: u64, took: u64| {
+        json!({ "kind": "call", "by": "runtime", "what": what, "state": "done", "beganMs": began, "lastMs": began,
+            "tookUs": took, "longestUs": took, "times": 1 })
+    };
+    json!({ "uid": "u-1", "uptimeMs": 70_000, "steps": [step("RunPodSandbox", 9000, 31_000),
+        step("Start\u{1b}[2JContainer", 9040, 900)] })
 }
 
 fn pods() -> Value {
@@ -115,4 +125,20 @@ fn pods_are_listed_as_kubectl_lists_them() {
     let (code, out, err) = said(&["pods", "--server", &server, "-n", "other"]);
     assert_eq!((code, out.as_str()), (0, ""), "{err}");
     assert!(err.contains("has no such pods"), "{err}");
+}
+
+#[test]
+fn timeline_tells_what_was_done_step_by_step() {
+    let server = kubelet();
+    let (code, out, _) = said(&["timeline", "web", "--server", &server]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines.len(), lines[0]), (0, 3, "default/web: 2 steps, the first 61.0 s ago"), "{out}");
+    assert_eq!(lines[2], "  +40 ms         900 µs  runtime  Start␛[2JContainer");
+    let (code, out, _) = said(&["timeline", "web", "--server", &server, "--output", "json"]);
+    let document: Value = serde_json::from_str(&out).expect("it is JSON");
+    assert_eq!((code, &document["steps"][0]["tookUs"]), (0, &json!(31_000)));
+    // Nothing was done for this one.
+    let (code, _, error) = said(&["timeline", "bad", "--server", &server]);
+    assert!(code == 1 && error.contains("/timeline: 503"), "{error}");
+    assert_eq!(said(&["timeline", "none", "--server", &server]).0, 1);
 }

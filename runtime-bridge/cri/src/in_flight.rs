@@ -17,10 +17,14 @@ use super::error::{CriError, CriErrorKind};
 use super::operations::{EnsureError, Ensured};
 use super::rpc::Rpc;
 use bridge_io::Io;
+use bridge_pace::history::{History, StepKind};
 use bridge_pace::panics::{self, Carried};
 
 /// The most calls queued under one key, the running one included; further calls are refused.
 const QUEUED_MAX: usize = 16;
+
+/// The runtime's name in the history of a pod.
+const RUNTIME: &str = "runtime";
 
 /// The result of a flight. Calls without an answer have an empty ID.
 pub(crate) type Outcome = Result<Ensured, EnsureError>;
@@ -114,6 +118,8 @@ pub struct InFlight {
 
 pub(crate) struct InFlightCalls {
     io: Io,
+    /// Where the calls of pods are noted.
+    history: Option<History>,
     table: Mutex<Table>,
     changed: watch::Sender<()>,
 }
@@ -139,7 +145,13 @@ struct InFlightCall {
 
 impl InFlightCalls {
     pub(crate) fn new(io: Io) -> Arc<Self> {
-        Arc::new(Self { io, table: Mutex::default(), changed: watch::Sender::new(()) })
+        Arc::new(Self { io, history: None, table: Mutex::default(), changed: watch::Sender::new(()) })
+    }
+
+    /// An empty table, whose calls of pods are noted here.
+    pub(crate) fn noting(&self, history: History) -> Arc<Self> {
+        let (io, history) = (self.io.clone(), Some(history));
+        Arc::new(Self { io, history, table: Mutex::default(), changed: watch::Sender::new(()) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -184,11 +196,16 @@ impl InFlightCalls {
             _ => false,
         };
         let landing = InFlightGuard { in_flight: Arc::clone(self), key: key.clone(), number };
+        let noted = self.history.clone().zip(pod_uid.map(str::to_owned));
         let task = self.io.spawn(panics::caught(async move {
             if !beside {
                 landing.cleared().await;
             }
+            let begun = noted.map(|(history, pod)| history.begin(&pod, StepKind::Call, RUNTIME, rpc.name()));
             let outcome = work().await;
+            if let Some(begun) = begun {
+                begun.end(outcome.is_ok());
+            }
             // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome

@@ -15,6 +15,7 @@ use super::rpc::{Rpc, for_each_rpc};
 use super::runtime::{ContainerEvents, Reply, Runtime};
 use super::wire::*;
 use bridge_io::Io;
+use bridge_pace::history::History;
 
 mod adopt;
 mod images;
@@ -178,6 +179,12 @@ impl Operations {
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>, io: Io, metrics: CriMetrics) -> Self {
         Self { calls: Calls { runtime, metrics }, in_flight: InFlightCalls::new(io), images: Arc::default() }
+    }
+
+    /// Notes each mutating call in the history of its pod; before the first call.
+    #[must_use]
+    pub fn noted_in(self, history: History) -> Self {
+        Self { in_flight: self.in_flight.noting(history), ..self }
     }
 
     /// `ExecSync`, of whose outputs the first [`OUTPUT_KEPT_MAX`](super::OUTPUT_KEPT_MAX) bytes are kept, and no more

@@ -127,6 +127,7 @@ mod tests {
             ("/supervision", "proxy"),
             ("/events", "proxy"),
             ("/page", "proxy"),
+            ("/timeline", "proxy"),
             ("/why", "proxy"),
             ("/Pods", "proxy"),
             ("/", "proxy"),

@@ -1,7 +1,7 @@
 //! PURE: the labels of a request. Each has few values, whatever callers ask for.
 
 /// First parts of paths that are told apart.
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 25] = [
     "attach",
     "checkpoint",
     "configz",
@@ -25,6 +25,7 @@ const PATHS: [&str; 24] = [
     "statusz",
     "supervision",
     "events",
+    "timeline",
     "why",
 ];
 const METHODS: [&str; 8] = ["OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT"];
@@ -71,6 +72,7 @@ mod tests {
             ("/debug/pprof/", "debug", "true"),
             ("/stats/summary", "stats", "false"),
             ("/why", "why", "false"),
+            ("/timeline", "timeline", "false"),
             ("/page", "page", "false"),
             ("/a/b", "other", "false"),
             ("/", "other", "false"),

@@ -24,6 +24,7 @@ use crate::parts::{Part, Role};
 
 pub use self::find::{Asked, FindError, Subject, subjects};
 pub use self::lines::lines;
+pub(crate) use self::words::{lasting, plural};
 
 /// How many of the pod's events are told.
 const EVENTS_MAX: usize = 5;

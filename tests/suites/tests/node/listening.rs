@@ -85,6 +85,32 @@ fn what_each_pod_waits_for_is_told_to_browsers() {
 }
 
 #[test]
+fn what_was_done_for_a_pod_is_told_also_after_a_crash_of_its_worker() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(97);
+        world.manifest("web.yaml", &web("web"));
+        let node = FakeNode::start(sandbox, &world, &listening());
+        node.until("the pod to be Ready", |pods| pods.get("web").is_some_and(|pod| is_ready(pod))).await;
+        let uid = node.statuses().await.into_keys().next().expect("the pod has a status");
+        node.tree.kill(&format!("PodWorker/{uid}")).expect("its worker runs");
+        sandbox.pass(Duration::from_secs(5)).await;
+        let request = Request::get(format!("/timeline?pod={uid}")).body(Body::empty()).expect("a request");
+        let (status, text) = answer(&world, read_only_port(), request).await.expect("the port is open");
+        let told: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(status, StatusCode::OK, "{text}");
+        let steps = told["steps"].as_array().expect("a list");
+        let calls = steps.iter().filter(|step| step["kind"] == "call" && step["state"] == "done");
+        let calls: Vec<_> = calls.filter_map(|step| step["what"].as_str()).collect();
+        assert_eq!(calls, ["RunPodSandbox", "CreateContainer", "StartContainer"], "{text}");
+        let by = |by: &str| steps.iter().any(|step| step["by"] == by);
+        assert!(["PodWorker", "StatusManager", "runtime"].into_iter().all(by), "{text}");
+        assert_eq!(get(&world, read_only_port(), "/timeline?pod=none").await, Some(StatusCode::NOT_FOUND));
+        assert_eq!(get(&world, read_only_port(), "/timeline").await, Some(StatusCode::BAD_REQUEST));
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_listener_that_breaks_opens_again_and_the_others_stay() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(95);
