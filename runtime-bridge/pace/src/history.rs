@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The most steps that are kept of a pod: the latest.
-const STEPS_MAX: usize = 96;
+const STEPS_MAX: usize = 64;
 /// The most pods of which steps are kept: those that something was done for last.
 const PODS_MAX: usize = 1024;
 /// A step that repeats one of so many before it is counted there: what a pod's probes do must not push out how it began.
