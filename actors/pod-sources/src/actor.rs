@@ -328,7 +328,7 @@ impl PodSources {
                 let uid = PodUid::new(&one.uid);
                 match one.said {
                     Said::Listed => return self.api_pods.unreadable(one),
-                    Said::Changed => blame::for_pod(&uid, || self.api_pods.unread(&one, now)),
+                    Said::Changed => blame::step(&uid, || self.api_pods.unread(&one, now)).flatten(),
                     Said::Gone => {
                         let granted_seconds = one.deletion.deletion_grace_period_seconds;
                         self.api_pods.forget(&uid, GonePod { granted_seconds, superseded: false })

@@ -98,8 +98,9 @@ impl ApiPods {
         let unread = std::mem::take(&mut self.unreadable);
         let mut listed = std::mem::take(&mut self.listed);
         for one in &unread {
-            self.unread(one, now);
-            listed.insert(PodUid::new(&one.uid));
+            let uid = PodUid::new(&one.uid);
+            blame::step(&uid, || self.unread(one, now));
+            listed.insert(uid);
         }
         let known = self.pods.keys().chain(self.journal.unread_uids());
         let gone: Vec<PodUid> = known.filter(|uid| !listed.contains(*uid)).cloned().collect();
@@ -147,7 +148,7 @@ impl ApiPods {
         }
         let pod = unjudged(pod, now);
         self.pods.insert(uid.clone(), pod.clone());
-        Some(self.journal.put(&uid, pod))
+        Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
     /// A pod is not left alone any more. Returns the message that tells of it, if there was news of it meanwhile.

@@ -299,7 +299,7 @@ impl Subsystem for PodWorkerPool {
             node.tell_level(ResendNode { receiver: Self::NAME });
         }
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         self.check_resolv_conf(ctx);
         ctx.set_timer(Timer::Lost, LOST_EVERY);

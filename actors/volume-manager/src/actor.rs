@@ -530,7 +530,7 @@ impl Subsystem for VolumeManager {
             resend.tell_level(ResendNode { receiver: Self::NAME });
         }
         if ctx.incarnation() > 1 {
-            ctx.tell_until_taken(&self.deps.configuration, ResendConfiguration { receiver: Self::NAME });
+            self.deps.configuration.tell_level(ResendConfiguration { receiver: Self::NAME });
         }
         ctx.set_timer(Timer::Sweep, self.deps.sweep.every);
         ctx.set_timer(Timer::Refresh, REFRESH);

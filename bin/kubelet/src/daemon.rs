@@ -15,7 +15,7 @@ use bridge_csi::plugins::{RegistrarClient, SocketDirectory};
 use bridge_http::manifest_url::{ManifestUrl, NetManifestUrl};
 use bridge_http::probes::NetProber;
 use bridge_io::clock::{Clock, SystemClock};
-use bridge_io::{Io, IoRuntime, Lane};
+use bridge_io::{Io, IoRuntime, Lane, lasting};
 use bridge_kube::RestMetrics;
 use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, SystemCgroups};
@@ -433,7 +433,8 @@ fn tell_pod_cidr(bridge: &Bridge, loaded: &Loaded) {
         return;
     }
     let runtime = bridge.runtime.clone();
-    drop(bridge.io.spawn(pod_cidr::tell(runtime, cidr)));
+    let tell = move || pod_cidr::tell(runtime.clone(), cidr.clone());
+    drop(bridge.io.spawn(lasting("tell the runtime the addresses of pods", tell)));
 }
 
 /// Keeps the chains by which other programs know that a kubelet is here (row 12.4).
@@ -443,7 +444,8 @@ fn keep_chains(bridge: &Bridge, loaded: &Loaded) {
     }
     let handle = bridge.io.enter(tokio::runtime::Handle::current);
     let families = ProgramTables::both(&handle).map(|tables| Arc::new(tables) as Arc<dyn PacketTables>);
-    drop(bridge.io.spawn(iptables::keep(families.into())));
+    let keep = move || iptables::keep(families.to_vec());
+    drop(bridge.io.spawn(lasting("keep the chains of iptables", keep)));
 }
 
 fn announce(node: &Node) {
@@ -517,15 +519,22 @@ fn watch_driver(
     bridge: &Bridge,
     assumed: Option<CgroupDriver>,
 ) -> impl Future<Output = CgroupDriver> + use<> {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
     if let Some(assumed) = assumed {
         let runtime = bridge.runtime.clone();
-        drop(bridge.io.spawn(async move { tell.send(cgroups::disagreement(runtime, assumed).await) }));
+        let watch = move || {
+            let (runtime, tell) = (runtime.clone(), tell.clone());
+            async move {
+                let driver = cgroups::disagreement(runtime, assumed).await;
+                let _ending = tell.send(driver).await;
+            }
+        };
+        drop(bridge.io.spawn(lasting("watch the runtime's cgroup driver", watch)));
     }
-    async {
-        match told.await {
-            Ok(driver) => driver,
-            Err(_) => std::future::pending().await,
+    async move {
+        match told.recv().await {
+            Some(driver) => driver,
+            None => std::future::pending().await,
         }
     }
 }

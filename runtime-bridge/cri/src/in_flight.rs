@@ -282,10 +282,11 @@ impl InFlightCalls {
         found
     }
 
-    /// Ends when no call of the pod is in flight.
-    pub(crate) async fn settled(self: Arc<Self>, pod_uid: String) {
+    /// Ends when no call of the pod is in flight, but for calls of this RPC.
+    pub(crate) async fn settled(self: Arc<Self>, pod_uid: String, but_for: Option<Rpc>) {
         let mut changed = self.changed.subscribe();
-        while !self.of_pod(&pod_uid).is_empty() {
+        let is_in_flight = || self.of_pod(&pod_uid).iter().any(|flight| Some(flight.rpc) != but_for);
+        while is_in_flight() {
             if changed.changed().await.is_err() {
                 return;
             }

@@ -205,7 +205,13 @@ impl Operations {
     /// Ends when no mutating call of the pod is in flight; at once when there is none.
     #[must_use]
     pub fn settled(&self, pod_uid: &str) -> BoxFuture<'static, ()> {
-        Arc::clone(&self.in_flight).settled(pod_uid.to_owned()).boxed()
+        Arc::clone(&self.in_flight).settled(pod_uid.to_owned(), None).boxed()
+    }
+
+    /// Ends when no mutating call of the pod is in flight but stops of containers: a stop with less grace may begin beside them.
+    #[must_use]
+    pub fn settled_but_for_stops(&self, pod_uid: &str) -> BoxFuture<'static, ()> {
+        Arc::clone(&self.in_flight).settled(pod_uid.to_owned(), Some(Rpc::StopContainer)).boxed()
     }
 
     /// `Version`; checks that the runtime speaks this kubelet's API.

@@ -79,6 +79,8 @@ ports! {
         fn in_flight(pod_uid: &str) -> Vec<InFlight>;
         /// Ends when no mutating call of the pod is in flight.
         fn settled(pod_uid: &str) -> BoxFuture<'static, ()>;
+        /// Ends when no mutating call of the pod is in flight but stops of containers.
+        fn settled_but_for_stops(pod_uid: &str) -> BoxFuture<'static, ()>;
     }
 
     /// Stops and removals of sandboxes and containers; for PodWorker and, for pods without a worker, GarbageCollector.

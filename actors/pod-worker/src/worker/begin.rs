@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::ActorContext;
+use bridge_cri::Rpc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::image_manager::PresentImage;
@@ -54,6 +55,10 @@ enum TaskKind {
 impl Task {
     pub fn is_sync(&self) -> bool {
         self.kind == TaskKind::Sync
+    }
+
+    pub fn is_settle(&self) -> bool {
+        self.kind == TaskKind::Settle
     }
 
     pub fn is_stop(&self) -> bool {
@@ -172,11 +177,17 @@ impl PodWorker {
     fn settle(&mut self, ctx: &mut Ctx<Self>) {
         let (runtime, uid) = (self.deps.runtime.clone(), self.uid.clone());
         self.progress = Progress::default();
-        let in_flight = runtime.in_flight(uid.as_str()).into_iter().max_by_key(|call| call.age);
+        let hurried = self.hurried;
+        let calls = runtime.in_flight(uid.as_str()).into_iter();
+        let waited_for = calls.filter(|call| !hurried || call.rpc != Rpc::StopContainer);
+        let in_flight = waited_for.max_by_key(|call| call.age);
         let step = self.progress.begin(in_flight.map_or_else(String::new, |call| format!("{:?}", call.rpc)));
         let work = async move {
             let _step = step;
-            runtime.settled(uid.as_str()).await;
+            match hurried {
+                true => runtime.settled_but_for_stops(uid.as_str()).await,
+                false => runtime.settled(uid.as_str()).await,
+            }
         };
         let effect =
             ctx.effect(Effect::lasting("settle"), Some(self.uid.clone()), work, |worker, (), ctx| {

@@ -97,6 +97,11 @@ pub struct PodWorker {
     lifecycle: Lifecycle,
     restored: bool,
     settled: bool,
+    /// An order has come in its life to end the pod, or to end it sooner: no stop in flight may hold that up, which may have
+    /// any grace period that the pod's author chose.
+    hurried: bool,
+    /// Whether the pool has told it of its pod: what it says first may have been so before this incarnation.
+    told: bool,
     /// The token of the look that has to come before the next step.
     awaited: Option<u64>,
     token: u64,
@@ -177,6 +182,8 @@ impl PodWorker {
             lifecycle: Lifecycle::new(),
             restored: false,
             settled: false,
+            hurried: false,
+            told: false,
             awaited: None,
             token: 0,
             look: 0,
@@ -293,7 +300,7 @@ impl PodWorker {
     }
 
     /// Stops waiting for what a terminating pod does not need. Calls to the runtime go on in the bridge; the
-    /// worker waits for them, and for a look after them, before it kills anything.
+    /// worker waits for them but for stops, and for a look after them, before it kills anything.
     fn cut_short(&mut self, change: Change, ctx: &mut Ctx<Self>) {
         for (_, pull) in std::mem::take(&mut self.pulls) {
             ctx.cancel_effect(pull.effect);
@@ -304,17 +311,18 @@ impl PodWorker {
         }
         let Some(task) = &self.task else { return };
         let cut = match change {
-            Change::Began => task.is_sync(),
+            Change::Began => task.is_sync() || (task.is_settle() && self.told),
             // The stop with the shorter grace period makes the one in flight end sooner.
-            Change::Shortened => task.is_stop(),
+            Change::Shortened => task.is_stop() || task.is_settle(),
             Change::None | Change::NowDeleted => false,
         };
         if cut {
             ctx.cancel_effect(task.effect);
-            let was_sync = task.is_sync();
+            let was_stop = task.is_stop();
             self.task = None;
             self.progress = Progress::default();
-            if was_sync {
+            self.hurried = true;
+            if !was_stop {
                 self.settled = false;
             } else {
                 self.touch(ctx);
@@ -407,6 +415,7 @@ impl Handler<SyncPod> for PodWorker {
                 self.end(if orphaned { &Trigger::Orphaned } else { &Trigger::Removed }, ctx);
             }
         }
+        self.told = true;
         let every = jittered(RESEND_EVERY, self.deps.clock.random_u64());
         ctx.set_timer(Timer::Resend, every);
         // The pool may have restarted, or have lost this worker's report.

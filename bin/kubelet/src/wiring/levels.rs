@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bridge_io::Io;
+use bridge_io::{Io, lasting};
 
 /// How often all levels are sent again.
 const EVERY: Duration = Duration::from_secs(60);
@@ -63,13 +63,17 @@ impl<K: Ord + Clone, T: Fn(&K, Option<&Arc<str>>) -> bool> Levels<K, T> {
         T: Send + Sync + 'static,
     {
         let levels = Arc::downgrade(self);
-        drop(io.spawn(async move {
-            loop {
-                tokio::time::sleep(EVERY).await;
-                let Some(levels) = levels.upgrade() else { return };
-                levels.tell_again();
+        let tell = move || {
+            let levels = levels.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(EVERY).await;
+                    let Some(levels) = levels.upgrade() else { return };
+                    levels.tell_again();
+                }
             }
-        }));
+        };
+        drop(io.spawn(lasting("tell what was observed of subsystems again", tell)));
     }
 
     fn tell_untold(&self, stated: &mut Stated<K>) {

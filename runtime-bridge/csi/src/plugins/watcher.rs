@@ -95,9 +95,10 @@ impl Followers {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has all followers offered everything, as if they were new: what they were offered is known no longer.
+    /// Ends all streams, since what they told is known no longer: what goes now would not be told. Whoever follows anew is offered
+    /// everything, and takes what is not offered as gone.
     fn renew(&self) {
-        self.lock().values_mut().for_each(|slot| slot.is_new = true);
+        self.lock().clear();
         self.changed.notify_one();
     }
 
@@ -139,8 +140,11 @@ impl PluginWatcher {
         let followers = Arc::<Followers>::default();
         let (told, since) = (Arc::clone(&followers), io.enter(Instant::now));
         let served: Vec<PluginKind> = served.into_iter().collect();
+        let mut is_again = false;
         let carrying = move || {
-            told.renew();
+            if std::mem::replace(&mut is_again, true) {
+                told.renew();
+            }
             let carrying = Carrying {
                 followers: Arc::clone(&told),
                 registrar: Arc::clone(&registrar),

@@ -450,6 +450,59 @@ fn less_grace_takes_effect_while_a_container_is_being_stopped() {
 }
 
 #[test]
+fn less_grace_takes_effect_while_a_failed_probe_stops_a_container() {
+    sandbox(Policy::default(), async |sandbox| {
+        let world = world(35);
+        world.runtime.behave(Match::Any, vec![Behaviour::stubborn()]);
+        world.runtime.script_exec("alive", takes(0, 1));
+        let probed = format!(
+            "  - {{name: a, image: {IMAGE}, imagePullPolicy: IfNotPresent, command: [serve], \
+             livenessProbe: {{exec: {{command: [alive]}}, periodSeconds: 1, failureThreshold: 1}}}}"
+        );
+        world.manifest("p.yaml", &pod("p", 600, &[probed]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        node.until("the container to be stopped", |_| {
+            world.runtime.counts().get(&Rpc::StopContainer) == Some(&1)
+        })
+        .await;
+        let uid = node.statuses().await.into_keys().next().expect("there is one pod");
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert!(!world.runtime.containers().is_empty());
+        evict(&node, uid);
+        let asked = tokio::time::Instant::now();
+        node.until_empty().await;
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+        assert_eq!(world.runtime.counts()[&Rpc::StopContainer], 2);
+        node.stop().await;
+    });
+}
+
+#[test]
+fn less_grace_takes_effect_although_the_worker_has_crashed_meanwhile() {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
+        let world = world(36);
+        world.runtime.behave(Match::Any, vec![Behaviour::stubborn()]);
+        world.manifest("p.yaml", &pod("p", 600, &[container("a", "")]));
+        let node = FakeNode::start(sandbox, &world, &settings());
+        until_ready(&node, "p").await;
+        let uid = node.statuses().await.into_keys().next().expect("there is one pod");
+        world.remove_manifest("p.yaml");
+        sandbox.pass(Duration::from_secs(60)).await;
+        node.tree.kill(&format!("PodWorker/{uid}")).expect("it stops the container");
+        sandbox.pass(Duration::from_secs(60)).await;
+        assert_eq!(world.runtime.counts()[&Rpc::StopContainer], 1, "the stop in flight is waited for");
+        evict(&node, uid);
+        let asked = tokio::time::Instant::now();
+        node.until_empty().await;
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+        assert_eq!(world.runtime.counts()[&Rpc::StopContainer], 2);
+        node.stop().await;
+    });
+}
+
+#[test]
 fn a_hook_that_asks_over_http_falls_back_from_tls() {
     sandbox(Policy::default(), async |sandbox| {
         let world = world(27);

@@ -205,6 +205,10 @@ async fn after_a_panic_the_follower_is_offered_everything() {
     offered(&mut news).await.accept();
     told(&plugins, 1).await;
     plugins.show_driver(&FakeDriver::new("e"));
+    // What goes until the work begins anew is told to no follower: the end of the stream says so.
+    let end = tokio::time::timeout(Duration::from_secs(600), news.next()).await;
+    assert!(end.expect("the end").is_none());
+    let mut news = watcher.follow(PluginKind::Csi);
     let mut names = [offered(&mut news).await, offered(&mut news).await].map(|offer| offer.facts.name);
     names.sort();
     assert_eq!(names, ["d", "e"]);
