@@ -162,9 +162,9 @@ mod tests {
             lines("default/web", &timeline, None),
             [
                 "default/web: 3 steps, the first 3 min 19 s ago",
-                "  +0 µs          2.3 s  PodWorker  sync, under way",
-                "  +31 ms        250 µs  runtime    RunPodSandbox",
-                "  +500 ms        12 ms  runtime    StartContainer, failed; 3 times, the last 2 min 20 s ago, the longest 12 ms",
+                "  +0 µs           2.3 s  PodWorker  sync, under way",
+                "  +31 ms         250 µs  runtime    RunPodSandbox",
+                "  +500 ms         12 ms  runtime    StartContainer, failed; 3 times, the last 2 min 20 s ago, the longest 12 ms",
             ]
         );
         assert!(lines("default/web", &timeline, Some(20)).iter().all(|line| width(line) <= 20));
