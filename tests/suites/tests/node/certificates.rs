@@ -1,5 +1,6 @@
 //! CertificateManager against an API server in memory: certificates requested, renewed, refused and lost.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::NodeAddress;
 use messages::facts::NodeAddressesObserved;
 use messages::supervision::Fault as ActorFault;
-use supervision::{Address, Place, Policy, Tree, Vitality};
+use supervision::{Address, Place, Policy, Subsystem, Tree, Vitality};
 use testkit::{Sandbox, sandbox};
 
 use crate::life::world;
@@ -289,4 +290,63 @@ fn a_certificate_that_is_no_good_is_not_asked_for_again_at_once() {
             manager.bootstrap.count(Verb::Create, REQUESTS) + manager.api.count(Verb::Create, REQUESTS);
         assert!((8..=11).contains(&asked), "every 32 s: {asked}");
     });
+}
+
+/// A serving certificate is had, and replaced before it ends, although this has become of CertificateManager's work, while the
+/// Node's addresses are told every minute; returns the names of the work and of the effects.
+fn lives_through(fault: Option<&ActorFault>) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
+    sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_bridge_tasks();
+        sandbox.expect_crashes();
+        let manager = manager(&sandbox.tree, Purpose::Serving);
+        if let Some(fault) = fault {
+            sandbox.tree.inject(CertificateManager::NAME, fault.clone()).expect("it is in the tree");
+        }
+        let another = async |before: Option<&Arc<Pair>>, within: Duration| {
+            let end = tokio::time::Instant::now() + within;
+            loop {
+                let now = manager.current.get();
+                if let Some(now) = now
+                    && before.is_none_or(|before| before.leaf.not_before != now.leaf.not_before)
+                {
+                    return now;
+                }
+                assert!(tokio::time::Instant::now() < end, "{fault:?}: no certificate within {within:?}");
+                // What a mailbox refuses or a fault drops is told again.
+                let address = NodeAddress { type_: "InternalIP".into(), address: "192.0.2.7".into() };
+                let _refused = manager.addresses.tell(NodeAddressesObserved([address].into()));
+                manager.api.sign_requests(&manager.authority, DAY);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        };
+        let first = another(None, Duration::from_secs(3600)).await;
+        another(Some(&first), DAY).await;
+        assert!(manager.store.saves() >= 2, "{fault:?}: both are on disk");
+        let (work, effects) = (sandbox.tree.begun(), sandbox.tree.effects_begun());
+        sandbox.tree.stop_all();
+        let names =
+            |of: BTreeMap<(&'static str, &'static str), u32>| of.into_keys().map(|(_, name)| name).collect();
+        (names(work), names(effects))
+    })
+}
+
+#[test]
+fn whatever_becomes_of_its_work_the_node_has_a_certificate() {
+    let (work, effects) = lives_through(None);
+    assert!(work.len() > 3 && effects.len() > 1, "{work:?} {effects:?}");
+    let of = |text: &str| text.to_owned();
+    let panics =
+        work.iter().flat_map(|what| [1, 2].map(|nth| ActorFault::PanicOn { message: of(what), nth }));
+    let hangs = effects
+        .iter()
+        .flat_map(|effect| [false, true].map(|done| ActorFault::Hang { effect: of(effect), nth: 1, done }));
+    let message = || of("NodeAddressesObserved");
+    let troubles = [
+        ActorFault::Drop { message: message(), count: 3 },
+        ActorFault::Hold { message: message(), count: 2, ms: 70_000 },
+        ActorFault::Duplicate { message: message(), count: 2 },
+    ];
+    for fault in panics.chain(hangs).chain(troubles) {
+        lives_through(Some(&fault));
+    }
 }

@@ -29,7 +29,7 @@ use crate::member::holds;
 use crate::objects::{NS, clustered, config_map, object, secret};
 use crate::pods::web;
 
-/// It exists only where the cluster signs certificates.
+/// It exists only where the cluster signs certificates; what becomes of its work is in `certificates`.
 const ABSENT: &str = "CertificateManager";
 /// A panic is ordered over the first piece of work of a name, and over these.
 const LATER: [u32; 7] = [2, 3, 5, 8, 13, 21, 34];
