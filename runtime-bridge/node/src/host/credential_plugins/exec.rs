@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +11,15 @@ use tokio::runtime::Handle;
 
 use super::{
     CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError,
-    PluginOutput, PluginRun,
+    PluginOutput, PluginRun, RunKey,
 };
 use crate::host::SecretContent;
 use crate::mounts::program::{Input, run_whole, told};
 
 type Output = Result<PluginOutput, PluginError>;
 type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
-/// The runs under way, by program and input.
-type Runs = Arc<Mutex<BTreeMap<(PathBuf, [u8; 32]), Outcome>>>;
+/// The runs under way.
+type Runs = Arc<Mutex<BTreeMap<RunKey, Outcome>>>;
 
 /// Runs programs, each in a process group of its own.
 #[derive(Clone)]

@@ -117,6 +117,27 @@ async fn the_same_question_is_asked_once_at_a_time_and_goes_on_without_its_asker
 }
 
 #[tokio::test]
+async fn a_run_that_waits_behind_those_of_its_namespace_holds_up_no_other_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
+    let waits = format!("echo >>{0}; until [ -e {1} ]; do sleep 0.01; done", begun.display(), go.display());
+    let plugins = plugins(2, LONG);
+    let first = plugins.run(script(&waits, "first"));
+    while lines(&begun) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = || script("cat", "the same");
+    let queued = plugins.run(asked());
+    let quiet = PluginRun { tenant: Arc::from("quiet"), ..asked() };
+    assert!(plugins.is_under_way(&asked()) && !plugins.is_under_way(&quiet));
+    assert_eq!(plugins.run(quiet).await.unwrap().content().expose(), b"the same");
+    assert!(plugins.is_under_way(&asked()), "it waits still");
+    fs::write(&go, "").unwrap();
+    first.await.unwrap();
+    assert_eq!(queued.await.unwrap().content().expose(), b"the same");
+}
+
+#[tokio::test]
 async fn plugins_have_few_places_and_a_namespace_half_of_them() {
     let dir = tempfile::tempdir().unwrap();
     let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
