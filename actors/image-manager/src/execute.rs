@@ -116,7 +116,7 @@ pub fn list_before(images: Arc<dyn Images>) -> ListBefore {
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     listed: Option<Arc<ListedImages>>,
-    /// The one of the pull's name, which was looked for where no list shows all.
+    /// The one of the pull's name, which was looked for where the list may lack it.
     named: Option<Image>,
 }
 
@@ -132,16 +132,17 @@ impl Before {
     }
 }
 
-/// The images that are on the node before a pull: those of the list, and where it does not show all, the one of the pull's name.
+/// The images that are on the node before a pull: those of the list, and where it does not show all, or has not begun for this
+/// pull, the one of the pull's name.
 pub async fn before(
-    list: ListBefore,
+    (list, is_new): (ListBefore, bool),
     images: Arc<dyn Images>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
     handler: Arc<str>,
 ) -> Before {
     let mut before = Before { listed: list.await, named: None };
-    if !before.is_whole() {
+    if !is_new || !before.is_whole() {
         before.named = look(images, image, annotations, handler).await.ok().flatten();
     }
     before

@@ -53,19 +53,20 @@ impl Lists {
 }
 
 impl ImageManager {
-    fn list_before(&mut self) -> Shared {
+    /// The list for a pull, and whether it has begun for this pull alone.
+    fn list_before(&mut self) -> (Shared, bool) {
         if let Some(current) = self.before.current() {
-            return current.clone();
+            return (current.clone(), false);
         }
         let list = execute::list_before(self.deps.images.clone());
         let new = Shared { list, began: Instant::now(), since: self.deps.history.now() };
         self.before.0 = Some(new.clone());
-        new
+        (new, true)
     }
 
     /// Before the intent of a pull is written, looks which images are there already that no pull has made: these go
-    /// on counting as preloaded, whatever becomes of this pull. Where no list shows all images, these are those that are known, and
-    /// the one of the pull's name. A pull by a name too many fails.
+    /// on counting as preloaded, whatever becomes of this pull. Where no list shows all images, these are those that are known.
+    /// A pull by a name too many fails.
     pub(super) fn look_before(
         &mut self,
         means: PullMeans,
@@ -73,9 +74,10 @@ impl ImageManager {
         ctx: &mut Ctx<Self>,
     ) -> EffectId {
         let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let (handler, shared) = (task.runtime_handler.clone(), self.list_before());
+        let (handler, (shared, is_new)) = (task.runtime_handler.clone(), self.list_before());
         task.since = shared.since;
-        let before = execute::before(shared.list, self.deps.images.clone(), image, annotations, handler);
+        let list = (shared.list, is_new);
+        let before = execute::before(list, self.deps.images.clone(), image, annotations, handler);
         ctx.effect(
             Effect::lasting("look for images before a pull"),
             Some(task.pod.clone()),
