@@ -221,6 +221,27 @@ fn a_namespace_that_fills_the_node_with_names_is_refused_new_ones_and_others_are
 }
 
 #[test]
+fn a_record_of_an_image_with_an_endless_name_is_passed_over_and_hides_no_other() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let (deps, registry) = (near.deps(stage), Registry::new());
+        deps.metrics.register(&registry).unwrap();
+        stage.fakes.disk.mkdir(RECORDS, 0o700);
+        for (file, image_ref) in [("sha256-00", "x".repeat(5000)), ("sha256-01", "sha256:1".to_owned())] {
+            let record = serde_json::json!({
+                "kind": "ImagePulledRecord", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                "lastUpdatedTime": null, "imageRef": image_ref
+            });
+            stage.fakes.disk.write(format!("{RECORDS}/{file}"), record.to_string(), 0o600);
+        }
+        let _actor = stage.start(deps, ImageManager::new);
+        stage.pass(SECOND).await;
+        let page = String::from_utf8(bridge_metrics::page(registry.gather(), "", "").body).unwrap();
+        assert!(page.contains("\nkubelet_imagemanager_ondisk_pulledrecords 1\n"), "{page}");
+    });
+}
+
+#[test]
 fn an_image_that_the_policy_opens_to_all_counts_as_checked() {
     for (verification, counted) in [(Verification::NeverVerify, true), (Verification::Off, false)] {
         alone(async |stage| {
