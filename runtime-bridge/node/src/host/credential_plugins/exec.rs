@@ -14,7 +14,7 @@ use super::{
     PluginOutput, PluginRun, RunKey,
 };
 use crate::host::SecretContent;
-use crate::mounts::program::{Input, run_whole, told};
+use crate::mounts::program::{Input, Left, run_whole, told};
 
 type Output = Result<PluginOutput, PluginError>;
 type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
@@ -57,7 +57,8 @@ impl ExecCredentialPlugins {
         let mut command = Command::new(&run.program);
         command.args(run.args.iter()).envs(run.env.iter().map(|(name, value)| (name, value)));
         let program = run.program.to_string_lossy();
-        let input = Input { command, program: &program, bytes: Some(run.input.expose().to_vec()) };
+        let bytes = Some(run.input.expose().to_vec());
+        let input = Input { command, program: &program, bytes, left: Left::Killed };
         // One byte more tells that there is more.
         let ended = run_whole(PLUGIN_OUTPUT_BYTES_MAX + 1, &self.lane, input, self.within, place).await;
         let (place, ended) = ended.map_err(|failed| PluginError::NotEnded { why: failed.why })?;

@@ -103,7 +103,7 @@ impl PluginRun {
 /// Why a plugin has given nothing. No text shows what the program wrote, which may be secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// It could not be run, or had to be killed at its deadline.
+    /// It could not be run, had to be killed at its deadline, or has left behind what does not die.
     #[error("{why}")]
     NotEnded {
         /// The reason, for people.

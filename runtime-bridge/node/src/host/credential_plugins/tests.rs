@@ -202,6 +202,19 @@ async fn a_plugin_may_be_replaced_while_it_runs() {
 }
 
 #[tokio::test]
+async fn what_a_plugin_leaves_behind_dies_with_it_and_before_its_place_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = dir.path().join("pid");
+    let leaves = format!("sleep 600 >/dev/null 2>&1 & echo $! > {}; echo given", pid.display());
+    assert_eq!(output(script(&leaves, "")).await.unwrap(), "given\n");
+    assert!(!lives(&fs::read_to_string(&pid).unwrap()));
+    // One that holds its streams, too, of a plugin that fails.
+    let fails = format!("sleep 600 & echo $! > {}; exit 3", pid.display());
+    assert!(matches!(output(script(&fails, "")).await, Err(PluginError::Failed { .. })));
+    assert!(!lives(&fs::read_to_string(&pid).unwrap()));
+}
+
+#[tokio::test]
 async fn a_program_that_a_plugin_leaves_behind_holds_it_up_for_a_moment_only() {
     let began = Instant::now();
     let script = script("sleep 30 & echo given", "");
