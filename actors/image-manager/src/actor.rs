@@ -2,12 +2,13 @@
 //! pull, and answers each asker with the outcome.
 
 mod access;
+mod before;
 mod collecting;
 mod providing;
 mod reading;
 mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ use crate::metrics::ImageMetrics;
 use crate::names::Names;
 use crate::policy::{self, Action, Event, FailedAsk};
 use crate::pulls::{Asked, Owner, PullFate, PullKey, PullLimits, Pulls, QueueFull};
-use crate::records::{Intents, Verification};
+use crate::records::{Intents, Recorded, Verification, full_name};
 use crate::throttle::{Throttle, ThrottlePolicy};
 
 type Answer = Result<Arc<PresentImage>, ImageError>;
@@ -174,9 +175,11 @@ pub struct ImageManager {
     collecting: Collecting,
     /// The pulls whose outcome is not recorded.
     intents: Intents,
-    /// The images that pulls are recorded of.
-    recorded: BTreeSet<String>,
+    recorded: Recorded,
     names: Names,
+    /// How many lists of images have begun, but for those before pulls.
+    lists: u64,
+    before: before::Lists,
     /// The asks that came before the records of earlier processes were read; `None` once they are read.
     early: Option<Vec<(ImageAsker, String)>>,
     reading: Reading,
@@ -188,8 +191,10 @@ impl ImageManager {
         let settings = deps.settings.clone();
         Self {
             intents: Intents::default(),
-            recorded: BTreeSet::new(),
+            recorded: Recorded::default(),
             names: Names::default(),
+            lists: 0,
+            before: before::Lists::default(),
             early: Some(Vec::new()),
             reading: Reading::default(),
             deps,
@@ -347,7 +352,13 @@ impl ImageManager {
         if let Some(running) = self.running.remove(key) {
             self.end_intent(&running.spelled, Self::outcome_known(&ended.pulled), ctx);
         }
-        self.recorded.extend(ended.recorded);
+        if !matches!(ended.pulled, Pulled::Failed { known: true, .. } | Pulled::NotIntended(_)) {
+            self.before.discard();
+        }
+        if let Some(image_ref) = ended.recorded {
+            self.recorded.note(image_ref, self.lists);
+        }
+        self.names.note(&full_name(&key.image), self.lists);
         self.warn(ended.warnings);
         self.answer_all(key, &ended.pulled);
         self.begin(ctx);
@@ -401,7 +412,7 @@ impl ImageManager {
                 left = true;
             }
         }
-        if left || self.pulls.all().next().is_some() {
+        if self.before.forget_stale() || left || self.pulls.all().next().is_some() {
             self.sweep_later(ctx);
         }
     }

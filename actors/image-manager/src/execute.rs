@@ -15,13 +15,15 @@ use bridge_cri::{CriError, Images, ListedImages};
 use bridge_io::clock::Clock;
 use bridge_node::host::{DockerConfigs, PullRecords};
 use bridge_text::image;
-use futures::future::BoxFuture;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use messages::PodUid;
 use messages::image_manager::PresentImage;
 use pod_rules::errors;
 use tokio::time::Instant;
 
 use crate::credentials::{self, Credential};
+use crate::history::ImageHistory;
 use crate::metrics::ImageMetrics;
 use crate::pulls::PullKey;
 use crate::records::pulled_with;
@@ -34,7 +36,7 @@ const USER_NAME_BYTES_MAX: usize = 256;
 /// The longest time for each step of a pull at the node's disk, which may not answer: a pull has one of few places meanwhile.
 const DISK_MAX: Duration = Duration::from_secs(60);
 /// The longest time for the list of images before a pull.
-const BEFORE_MAX: Duration = Duration::from_secs(10);
+pub const BEFORE_MAX: Duration = Duration::from_secs(10);
 /// Why such a step came to nothing.
 const DISK_HANGS: &str = "the node's disk does not answer";
 
@@ -97,18 +99,53 @@ pub async fn look(
     }
 }
 
-/// The images that are on the node before a pull; where they cannot be listed in time, the one of the pull's name.
+/// The list of images that pulls share: all that there are, or those that are known; `None` if they cannot be listed in time.
+pub type ListBefore = Shared<BoxFuture<'static, Option<Arc<ListedImages>>>>;
+
+/// Lists the images for pulls. Nothing is done until the first of them waits for it.
+pub fn list_before(images: Arc<dyn Images>) -> ListBefore {
+    let list = async move {
+        let none = std::future::ready(BTreeSet::<String>::new());
+        let listed = tokio::time::timeout(BEFORE_MAX, list_images(images, Box::pin(none))).await;
+        listed.ok().flatten().map(Arc::new)
+    };
+    list.boxed().shared()
+}
+
+/// What is known of the images that are on the node before a pull.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    listed: Option<Arc<ListedImages>>,
+    /// The one of the pull's name, which was looked for where the list may lack it.
+    named: Option<Image>,
+}
+
+impl Before {
+    /// Whether these are all images that there are.
+    pub fn is_whole(&self) -> bool {
+        self.listed.as_ref().is_some_and(|listed| listed.too_long().is_none())
+    }
+
+    /// The images.
+    pub fn images(&self) -> impl Iterator<Item = &Image> {
+        self.listed.iter().flat_map(|listed| listed.images.iter()).chain(&self.named)
+    }
+}
+
+/// The images that are on the node before a pull: those of the list, and where it does not show all, or has not begun for this
+/// pull, the one of the pull's name.
 pub async fn before(
+    (list, is_new): (ListBefore, bool),
     images: Arc<dyn Images>,
     image: String,
     annotations: Arc<BTreeMap<String, String>>,
     handler: Arc<str>,
-) -> Vec<Image> {
-    let listed = list_images(images.clone(), Box::pin(std::future::ready(BTreeSet::<String>::new())));
-    if let Ok(Some(listed)) = tokio::time::timeout(BEFORE_MAX, listed).await {
-        return listed.images;
+) -> Before {
+    let mut before = Before { listed: list.await, named: None };
+    if !is_new || !before.is_whole() {
+        before.named = look(images, image, annotations, handler).await.ok().flatten();
     }
-    look(images, image, annotations, handler).await.ok().flatten().into_iter().collect()
+    before
 }
 
 /// A pull that has ended.
@@ -141,6 +178,8 @@ pub struct PullTask {
     pub sandbox_config: Arc<[u8]>,
     /// The images that were there before, that no pull has made, and that therefore stay open to all pods.
     pub before: BTreeSet<String>,
+    /// The age of the process when those were listed.
+    pub since: Duration,
     /// The runtime's handler of the pods that share the pull; may be empty.
     pub runtime_handler: Arc<str>,
 }
@@ -156,6 +195,8 @@ pub struct PullMeans {
     pub records: Option<Arc<dyn PullRecords>>,
     /// The wall clock, for the times in records.
     pub clock: Arc<dyn Clock>,
+    /// Which images were deleted during the pull.
+    pub history: ImageHistory,
     /// Metrics.
     pub metrics: ImageMetrics,
 }
@@ -186,7 +227,8 @@ pub fn pull(means: PullMeans, task: PullTask) -> impl Future<Output = PullEnded>
         let distinct = credentials::distinct(of_pods.chain(&of_node).chain(task.provided.iter()));
         let (pulled, recorded) = match pull_with(&*means.images, &task, &distinct).await {
             Ok((image_ref, used)) => {
-                let preloaded = task.before.contains(&image_ref);
+                let preloaded = task.before.contains(&image_ref)
+                    && !means.history.was_deleted_since(&image_ref, task.since);
                 let recorded = match &means.records {
                     Some(disk) => {
                         let (new, now) = (Some(pulled_with(used)), means.clock.now());

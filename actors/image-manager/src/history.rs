@@ -14,6 +14,11 @@ use crate::collection::{Candidate, Times};
 /// An image that a pod was given, or that a pod has asked for, may not be in use yet: for this long it is not deleted.
 const NEW_FOR: Duration = Duration::from_secs(120);
 
+/// A deletion is remembered so long, which is longer than a pull lasts.
+const DELETED_FOR: Duration = Duration::from_secs(48 * 3600);
+/// The most deletions that are remembered.
+const DELETED_MAX: usize = 20_000;
+
 /// The times of images. Cheap to clone; clones are the same.
 #[derive(Clone, Debug)]
 pub struct ImageHistory {
@@ -34,6 +39,8 @@ struct Kept {
     too_long: bool,
     /// The images that were there before the pulls that have begun, by the name of the intent.
     before: BTreeMap<String, BTreeSet<String>>,
+    /// When images were deleted, or may have been, by the runtime's ID.
+    deleted: BTreeMap<String, Duration>,
 }
 
 impl Default for ImageHistory {
@@ -70,6 +77,27 @@ impl ImageHistory {
     /// The image was deleted.
     pub(crate) fn forget(&self, id: &str) {
         self.kept.send_modify(|kept| kept.times.forget(id));
+    }
+
+    /// The image was deleted, or may have been.
+    pub(crate) fn note_deleted(&self, id: &str) {
+        let now = self.now();
+        self.kept.send_modify(|kept| {
+            kept.deleted.retain(|_, deleted| *deleted + DELETED_FOR > now);
+            if kept.deleted.len() >= DELETED_MAX {
+                let oldest = kept.deleted.iter().min_by_key(|(_, deleted)| **deleted);
+                let oldest = oldest.map(|(id, _)| id.clone());
+                if let Some(oldest) = oldest {
+                    kept.deleted.remove(&oldest);
+                }
+            }
+            kept.deleted.insert(id.to_owned(), now);
+        });
+    }
+
+    /// Whether the image was deleted at this age of the process or later: what was known of it before holds no more.
+    pub(crate) fn was_deleted_since(&self, id: &str, since: Duration) -> bool {
+        self.kept.borrow().deleted.get(id).is_some_and(|deleted| *deleted >= since)
     }
 
     /// A pod is about to use the image. `since` is when a collection that is under way began: what was given shortly before or

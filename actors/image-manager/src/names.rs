@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bridge_cri::ListedImages;
 use bridge_cri::wire::Image;
 
 /// With so many names in the runtime, tags and digests, a namespace that has a great part of them pulls by no new one. A name has up
@@ -12,41 +13,74 @@ const NAMES_MAX: usize = 10_000;
 /// A namespace may pull by so many names that are new in any case.
 const PART_MIN: usize = 100;
 
-/// The full names by which pods have pulled images that were not on the node by these names, by namespace.
+/// The full names by which pods have pulled images that were not on the node by these names, by namespace, each with the number of
+/// lists of images that had begun when it was noted last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    pulled: BTreeMap<Arc<str>, BTreeSet<String>>,
+    pulled: BTreeMap<Arc<str>, BTreeMap<String, u64>>,
 }
 
 impl Names {
-    /// A pod of the namespace is about to pull an image by this full name, while these images are on the node.
+    /// A pod of the namespace is about to pull an image by this full name, while these images are on the node: all there are, or
+    /// those that are known. So many lists have begun.
     ///
     /// # Errors
     /// Why it must not: there are too many names, and many are this namespace's.
-    pub fn admit(&mut self, namespace: &Arc<str>, name: &str, images: &[Image]) -> Result<(), String> {
-        if images.iter().flat_map(names).any(|known| known == name) {
-            return Ok(());
+    pub fn admit<'a>(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        (images, all_known): (impl Iterator<Item = &'a Image>, bool),
+        lists: u64,
+    ) -> Result<(), String> {
+        let mut all: usize = 0;
+        for known in images.flat_map(names) {
+            if known == name {
+                return Ok(());
+            }
+            all += 1;
         }
-        let all = images.iter().flat_map(names).count();
-        let own = self.pulled.get(namespace).map_or(0, BTreeSet::len);
-        let most = self.pulled.values().map(BTreeSet::len).max().unwrap_or_default();
+        if !all_known {
+            all = all.max(self.pulled.values().map(BTreeMap::len).sum());
+        }
+        let own = self.pulled.get(namespace).map_or(0, BTreeMap::len);
+        let most = self.pulled.values().map(BTreeMap::len).max().unwrap_or_default();
         if all >= NAMES_MAX && own >= PART_MIN && 2 * own >= most {
             return Err(format!(
                 "the images on this node have {all} names, of which pods of namespace {namespace:?} have pulled {own}: with \
                  {NAMES_MAX} names or more, such a namespace pulls by no new name until unused images are deleted"
             ));
         }
-        self.pulled.entry(namespace.clone()).or_default().insert(name.to_owned());
+        self.pulled.entry(namespace.clone()).or_default().insert(name.to_owned(), lists);
         Ok(())
     }
 
-    /// Forgets the names that are neither on the node, which has these images, nor `wanted`.
-    pub fn keep(&mut self, images: &[Image], wanted: &BTreeSet<String>) {
-        let there: BTreeSet<&String> = images.iter().flat_map(names).collect();
+    /// A pull by this full name has ended, when so many lists had begun: those may lack it.
+    pub fn note(&mut self, name: &str, lists: u64) {
         for pulled in self.pulled.values_mut() {
-            pulled.retain(|name| there.contains(name) || wanted.contains(name));
+            if let Some(noted) = pulled.get_mut(name) {
+                *noted = lists;
+            }
+        }
+    }
+
+    /// Forgets the names that are neither on the node, by the list with this number, nor `wanted`, nor noted since that list began.
+    /// Where no answer holds the list, those go alone of which it is known that there is no image.
+    pub fn keep(&mut self, listed: &ListedImages, number: u64, wanted: &BTreeSet<String>) {
+        let there: BTreeSet<&String> = listed.images.iter().flat_map(names).collect();
+        let may_be_there = |name: &String| match listed.too_long() {
+            None => there.contains(name),
+            Some(_) => there.contains(name) || !listed.is_gone(name),
+        };
+        for pulled in self.pulled.values_mut() {
+            pulled.retain(|name, noted| *noted >= number || wanted.contains(name) || may_be_there(name));
         }
         self.pulled.retain(|_, pulled| !pulled.is_empty());
+    }
+
+    /// All these names.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.pulled.values().flat_map(BTreeMap::keys)
     }
 }
 
@@ -62,37 +96,74 @@ mod tests {
         Image { id: "1".to_owned(), repo_tags: tags.collect(), ..Image::default() }
     }
 
+    fn images(count: usize) -> Vec<Image> {
+        vec![image((0..count).map(tag))]
+    }
+
+    fn tag(number: usize) -> String {
+        format!("r.io/app:{number}")
+    }
+
+    /// All images that there are.
+    fn whole(images: &[Image]) -> (std::slice::Iter<'_, Image>, bool) {
+        (images.iter(), true)
+    }
+
     #[test]
     fn a_namespace_with_a_great_part_of_too_many_names_pulls_by_no_new_one() {
         let (crowd, quiet): (Arc<str>, Arc<str>) = (Arc::from("crowd"), Arc::from("quiet"));
-        let tag = |number: usize| format!("r.io/app:{number}");
         let mut names = Names::default();
+        let few = images(5);
         for number in 0..NAMES_MAX {
-            let few = [image((0..5).map(tag))];
-            names.admit(&crowd, &tag(number), &few).unwrap();
+            names.admit(&crowd, &tag(number), whole(&few), 1).unwrap();
         }
-        let all = [image((0..NAMES_MAX).map(tag))];
-        let error = names.admit(&crowd, "r.io/app:new", &all).unwrap_err();
+        let all = images(NAMES_MAX);
+        let error = names.admit(&crowd, "r.io/app:new", whole(&all), 1).unwrap_err();
         assert!(error.contains("10000 names") && error.contains("\"crowd\" have pulled 9995"), "{error}");
-        names.admit(&crowd, &tag(7), &all).unwrap();
+        names.admit(&crowd, &tag(7), whole(&all), 1).unwrap();
         for number in 0..2 * PART_MIN {
-            names.admit(&quiet, &format!("q.io/app:{number}"), &all).unwrap();
+            names.admit(&quiet, &format!("q.io/app:{number}"), whole(&all), 1).unwrap();
         }
-        names.admit(&crowd, "r.io/app:new", &[image((0..NAMES_MAX - 1).map(tag))]).unwrap();
-        names.keep(&[image((0..50).map(tag))], &BTreeSet::from(["q.io/app:1".to_owned()]));
+        names.admit(&crowd, "r.io/app:new", whole(&images(NAMES_MAX - 1)), 1).unwrap();
+        let wanted = BTreeSet::from(["q.io/app:1".to_owned()]);
+        names.keep(&ListedImages::from(images(50)), 2, &wanted);
         assert_eq!((names.pulled[&crowd].len(), names.pulled[&quiet].len()), (45, 1));
-        names.keep(&[], &BTreeSet::new());
+        names.keep(&ListedImages::default(), 3, &BTreeSet::new());
         assert_eq!(names, Names::default());
     }
 
     #[test]
     fn every_namespace_has_some_names() {
         let (mut names, one) = (Names::default(), Arc::from("one"));
-        let all = [image((0..NAMES_MAX).map(|number| format!("r.io/app:{number}")))];
+        let all = images(NAMES_MAX);
         for number in 0..PART_MIN {
-            names.admit(&one, &format!("r.io/new:{number}"), &all).unwrap();
+            names.admit(&one, &format!("r.io/new:{number}"), whole(&all), 1).unwrap();
         }
-        names.admit(&one, "r.io/more:1", &all).unwrap_err();
-        names.admit(&Arc::from("other"), "r.io/more:1", &all).unwrap();
+        names.admit(&one, "r.io/more:1", whole(&all), 1).unwrap_err();
+        names.admit(&Arc::from("other"), "r.io/more:1", whole(&all), 1).unwrap();
+    }
+
+    #[test]
+    fn names_count_on_while_no_list_shows_all_images() {
+        let (mut names, crowd) = (Names::default(), Arc::from("crowd"));
+        for number in 0..NAMES_MAX {
+            names.admit(&crowd, &tag(number), ([].iter(), false), 1).unwrap();
+        }
+        let error = names.admit(&crowd, "r.io/app:new", ([].iter(), false), 1).unwrap_err();
+        assert!(error.contains("10000 names"), "{error}");
+        names.admit(&Arc::from("quiet"), "q.io/app:1", ([].iter(), false), 1).unwrap();
+    }
+
+    #[test]
+    fn a_list_forgets_no_name_whose_pull_has_ended_since_it_began() {
+        let (mut names, one) = (Names::default(), Arc::from("one"));
+        names.admit(&one, &tag(1), whole(&[]), 0).unwrap();
+        names.admit(&one, &tag(2), whole(&[]), 0).unwrap();
+        // The list with the number 1 begins, and then one of the pulls ends.
+        names.note(&tag(1), 1);
+        names.keep(&ListedImages::default(), 1, &BTreeSet::new());
+        assert_eq!(names.all().collect::<Vec<_>>(), [&tag(1)]);
+        names.keep(&ListedImages::default(), 2, &BTreeSet::new());
+        assert_eq!(names, Names::default());
     }
 }

@@ -48,13 +48,19 @@ struct Answer {
 }
 
 impl ServiceLogs {
-    /// Answers a query that is valid and names services.
-    pub async fn answer(&self, query: LogQuery, method: &Method, headers: &HeaderMap) -> Response {
+    /// Answers a query of this client that is valid and names services.
+    pub async fn answer(
+        &self,
+        query: LogQuery,
+        client: &str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Response {
         let is_packed = headers.get(header::ACCEPT_ENCODING).is_some_and(|coding| coding == "gzip");
         let body = if method == Method::HEAD {
             Body::empty()
         } else {
-            let Some(place) = self.journal.place().await else { return too_many() };
+            let Some(place) = self.journal.place(client).await else { return too_many() };
             // It ends when the body is dropped, which holds the only receiver of the chunks.
             body_of(&self.io, CHUNKS_MAX, SENT_WITHIN, |chunks| {
                 let answer = Answer { chunks, gzip: is_packed.then(Gzip::begin), waiting: Vec::new() };

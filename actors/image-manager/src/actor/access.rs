@@ -1,19 +1,17 @@
 //! Whether a pod may use an image that is on the node already, and the records that this depends on.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_cri::ListedImages;
 use bridge_cri::wire::Image;
 use bridge_node::host::RecordKind;
-use supervision::{Ctx, Effect, EffectId};
+use supervision::{Ctx, Effect};
 
 use super::{ImageAsker, ImageManager, Timer};
 use crate::execute::records::{self as on_disk, Found, RecordRead};
-use crate::execute::{self, PullMeans, PullTask, Pulled};
+use crate::execute::{self, Pulled};
 use crate::policy;
-use crate::pulls::PullKey;
 use crate::records::{
     AccessDecision, AccessQuestion, Checked, IntentFound, PullCredentials, PullSecret, full_name, judge,
 };
@@ -46,7 +44,7 @@ impl ImageManager {
         }
         self.deps.metrics.on_disk(RecordKind::Pulling, found.intents.len());
         self.deps.metrics.on_disk(RecordKind::Pulled, found.pulled.len());
-        self.recorded = found.pulled;
+        found.pulled.into_iter().for_each(|id| self.recorded.note(id, 0));
         for image in &found.intents {
             self.intents.found(image, self.deps.history.before(image));
         }
@@ -55,16 +53,16 @@ impl ImageManager {
             ctx.for_pod(&pod, |ctx| self.look(asker, image, ctx));
         }
         if self.intents.len() > 0 {
-            let more = self.recorded_and(self.intents.names());
+            let (number, more) = (self.list_begins(), self.recorded_and(self.intents.names()));
             let images = execute::list_images(self.deps.images.clone(), more);
             ctx.effect(
                 Effect::within("look for images of intents", LIST_MAX),
                 None,
                 images,
-                |actor, images, ctx| {
+                move |actor, images, ctx| {
                     let Some(images) = images else { return };
-                    actor.note_list(&images);
-                    actor.settle_intents(&images, false, ctx);
+                    actor.note_list(&images, number);
+                    actor.settle_intents(&images, number, false, ctx);
                 },
             );
         }
@@ -72,13 +70,19 @@ impl ImageManager {
 
     /// Settles the intents of pulls whose outcome was not recorded. An image that came of one gets a record
     /// that opens it to no pod; with `forget_absent`, intents of which no image has come are removed.
-    fn settle_intents(&mut self, listed: &ListedImages, forget_absent: bool, ctx: &mut Ctx<Self>) {
-        self.intents.forget_gone(|id| listed.is_gone(id));
+    fn settle_intents(
+        &mut self,
+        listed: &ListedImages,
+        number: u64,
+        forget_absent: bool,
+        ctx: &mut Ctx<Self>,
+    ) {
+        self.intents.forget_gone(number, |id| listed.is_gone(id));
         self.keep_before();
-        for (image, come) in self.intents.left_over(&listed.images) {
+        for (image, come) in self.intents.left_over(&listed.images, number) {
             match come {
                 IntentFound::Made(image_ref) => {
-                    self.recorded.insert(image_ref.clone());
+                    self.recorded.note(image_ref.clone(), self.lists);
                     let written = self.write_record(&image_ref, &image, None);
                     ctx.effect("record image", None, written, move |actor, written, ctx| {
                         if written {
@@ -108,60 +112,8 @@ impl ImageManager {
         ctx.effect("remove pull intent", None, removed, |_, (), _| {});
     }
 
-    /// Before the intent of a pull is written, looks which images are there already that no pull has made: these go
-    /// on counting as preloaded, whatever becomes of this pull. A pull by a name too many fails.
-    pub(super) fn look_before(&self, means: PullMeans, mut task: PullTask, ctx: &mut Ctx<Self>) -> EffectId {
-        let (image, annotations) = (task.key.image.clone(), task.annotations.clone());
-        let handler = task.runtime_handler.clone();
-        let before = execute::before(self.deps.images.clone(), image, annotations, handler);
-        ctx.effect(
-            Effect::lasting("look for images before a pull"),
-            Some(task.pod.clone()),
-            before,
-            move |actor, images, ctx| {
-                let key = task.key.clone();
-                if !actor.running.contains_key(&key) {
-                    return;
-                }
-                if let Err(error) = actor.admit_name(&key, &images) {
-                    actor.running.remove(&key);
-                    actor.answer_all(&key, &Pulled::Failed { error, known: true });
-                    return actor.begin(ctx);
-                }
-                let before = actor.not_pulled(&images);
-                if actor.deps.settings.verification.opens_preloaded() {
-                    task.before = before.clone();
-                }
-                if actor.records_matter() {
-                    actor.intents.begin(&task.spelled, before);
-                    actor.keep_before();
-                }
-                let effect = Self::pull(means, task, ctx);
-                if let Some(running) = actor.running.get_mut(&key) {
-                    running.intended = true;
-                    running.effect = effect;
-                }
-            },
-        )
-    }
-
-    fn admit_name(&mut self, key: &PullKey, images: &[Image]) -> Result<(), String> {
-        let Some(first) = self.pulls.askers_mut(key).first() else { return Ok(()) };
-        let namespace = first.ask.pod.namespace.clone();
-        self.names.admit(&namespace, &full_name(&key.image), images)
-    }
-
-    /// Those of the images that no pull has made. Of an image without a name this is not known.
-    fn not_pulled(&self, images: &[Image]) -> BTreeSet<String> {
-        let is_named = |image: &&Image| !image.repo_tags.is_empty() || !image.repo_digests.is_empty();
-        let is_other = |image: &&Image| {
-            is_named(image) && !self.recorded.contains(&image.id) && !self.intents.made(image)
-        };
-        images.iter().filter(is_other).map(|image| image.id.clone()).collect()
-    }
-
     /// A new incarnation must not take an image that was there before a pull for one that the pull has made.
-    fn keep_before(&self) {
+    pub(super) fn keep_before(&self) {
         self.deps.history.set_before(self.intents.before());
     }
 
@@ -181,8 +133,8 @@ impl ImageManager {
             return;
         }
         if !known {
-            self.intents.leave(spelled);
-        } else if self.intents.end(spelled) {
+            self.intents.leave(spelled, self.lists);
+        } else if self.intents.end(spelled, self.lists) {
             self.keep_before();
             self.remove_intent(spelled, ctx);
         }
@@ -283,15 +235,17 @@ impl ImageManager {
         }
         ctx.set_timer(Timer::Prune, PRUNE_EVERY);
         let began = self.deps.clock.now();
-        let more = self.recorded_and(self.intents.names());
+        let mut named = self.intents.names();
+        named.extend(self.names.all().cloned());
+        let (number, more) = (self.list_begins(), self.recorded_and(named));
         let images = execute::list_images(self.deps.images.clone(), more);
         ctx.effect(Effect::within("list images", LIST_MAX), None, images, move |actor, images, ctx| {
             let Some(images) = images.map(Arc::new) else { return };
-            actor.note_list(&images);
+            actor.note_list(&images, number);
             let (records, metrics) = (actor.deps.records.clone(), actor.deps.metrics.clone());
             let pruned = on_disk::prune(records, images.clone(), began, metrics);
             ctx.effect("prune pull records", None, pruned, |_, (), _| {});
-            actor.settle_intents(&images, true, ctx);
+            actor.settle_intents(&images, number, true, ctx);
         });
     }
 

@@ -136,10 +136,11 @@ impl ImageManager {
         if self.deps.settings.collection.is_on() {
             return self.start_collection(Why::Due, ctx);
         }
+        let number = self.list_begins();
         let images = execute::list_images(self.deps.images.clone(), self.recorded_and(BTreeSet::new()));
-        ctx.effect(Effect::within("look at images", LONG), None, images, |actor, images, _| {
+        ctx.effect(Effect::within("look at images", LONG), None, images, move |actor, images, _| {
             if let Some(images) = images {
-                actor.note_list(&images);
+                actor.note_list(&images, number);
                 actor.deps.history.detect(&images);
             }
         });
@@ -156,12 +157,18 @@ impl ImageManager {
         })
     }
 
+    /// A list of images begins; answers with its number. What is noted from then on with that number may be missing in the list.
+    pub(super) fn list_begins(&mut self) -> u64 {
+        self.lists += 1;
+        self.lists
+    }
+
     /// What follows from any list of images. It is told once that the list has become longer than an answer, and logged once that
     /// it is so no more.
-    pub(super) fn note_list(&mut self, listed: &ListedImages) {
-        self.recorded.retain(|id| !listed.is_gone(id));
+    pub(super) fn note_list(&mut self, listed: &ListedImages, number: u64) {
+        self.recorded.forget_gone(number, |id| listed.is_gone(id));
         let wanted = self.pulls.all().map(|(key, _)| full_name(&key.image)).collect();
-        self.names.keep(&listed.images, &wanted);
+        self.names.keep(listed, number, &wanted);
         let before = self.deps.history.set_too_long(listed.too_long().is_some());
         match listed.too_long() {
             Some(error) if !before => {
@@ -181,14 +188,18 @@ impl ImageManager {
         self.collecting.run = Some(Run::new(why, began));
         let more = self.recorded_and(self.deps.history.given(began));
         let survey = unused::survey(self.deps.images.clone(), self.deps.runtime.clone(), more);
-        ctx.effect(Effect::within("look for unused images", LONG), None, survey, Self::surveyed);
+        let number = self.list_begins();
+        let what = Effect::within("look for unused images", LONG);
+        ctx.effect(what, None, survey, move |actor, survey, ctx| {
+            if let Ok(survey) = &survey {
+                actor.note_list(&survey.images, number);
+            }
+            actor.surveyed(survey, ctx);
+        });
     }
 
     fn surveyed(&mut self, survey: Result<Survey, String>, ctx: &mut Ctx<Self>) {
         let policy = self.deps.settings.collection;
-        if let Ok(survey) = &survey {
-            self.note_list(&survey.images);
-        }
         let Some(run) = &mut self.collecting.run else { return };
         let Survey { images, mut used } = match survey {
             Ok(survey) => survey,
@@ -245,6 +256,13 @@ impl ImageManager {
     fn deleted(&mut self, outcome: Result<(), CriError>, ctx: &mut Ctx<Self>) {
         let Some(image) = self.collecting.removing.take() else { return };
         self.collecting.removed.insert(image.id.clone(), self.deps.history.now());
+        if outcome.as_ref().err().is_none_or(CriError::outcome_unknown) {
+            // If it comes again, a pull has made it.
+            self.before.discard();
+            self.deps.history.note_deleted(&image.id);
+            self.intents.forget_gone(u64::MAX, |id| id == image.id);
+            self.keep_before();
+        }
         if let Some(run) = &mut self.collecting.run {
             match outcome {
                 Ok(()) => {

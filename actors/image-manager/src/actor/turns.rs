@@ -44,6 +44,7 @@ impl ImageManager {
                 configs: self.deps.configs.clone(),
                 records: self.records_matter().then(|| self.deps.records.clone()),
                 clock: self.deps.clock.clone(),
+                history: self.deps.history.clone(),
                 metrics: self.deps.metrics.clone(),
             };
             let task = PullTask {
@@ -55,6 +56,7 @@ impl ImageManager {
                 annotations,
                 sandbox_config,
                 before: BTreeSet::new(),
+                since: Duration::ZERO,
                 runtime_handler,
             };
             let effect = self.look_before(means, task, ctx);

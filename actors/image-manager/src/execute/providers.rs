@@ -202,9 +202,9 @@ async fn answered(
         })?;
         let (of, read) = (provider.clone(), output.clone());
         let read = move || answer(&of, account.as_ref(), read.content());
-        let answer = computed(&means.compute, &provider.name, read).await;
+        let answer = computed(&means.compute, wanted.pod.uid.as_str(), read).await;
         let answer = answer.map_err(|error| error.to_string()).flatten().map_err(of_plugin)?;
-        means.kept.keep(&question, &answer);
+        means.kept.keep(&question, &wanted.pod.namespace, &answer);
         // The next run, which may not be needed now, has its turn.
         drop(output);
         return Ok(answer.given);

@@ -3,14 +3,24 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bridge_cri::ListedImages;
 use bridge_node::host::{PullRecords, PullRecordsError, RecordChange, RecordKind};
 use bridge_text::image;
+use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 use crate::metrics::ImageMetrics;
 use crate::records::{Intent, PullCredentials, PulledRecord, merged};
+
+/// The longest time in which all records of a kind are read.
+const FIND_MAX: Duration = Duration::from_secs(120);
+/// The longest name, or reference, of an image in a record; runtimes know none of more than some hundred bytes.
+const NAME_BYTES_MAX: usize = 4096;
+/// The most problems with records that are told.
+const PROBLEMS_MAX: usize = 64;
 
 /// The record of an image, if there is one; or why the file cannot be read.
 pub type RecordRead = Result<Option<PulledRecord>, String>;
@@ -26,39 +36,72 @@ pub struct Found {
     pub problems: Vec<String>,
 }
 
-/// Reads all records once. Records of the older version are rewritten in the newer one; unreadable files are
-/// reported and kept.
-pub async fn find(records: Arc<dyn PullRecords>) -> Found {
-    let (mut found, mut older) = (Found::default(), Vec::new());
-    for kind in [RecordKind::Pulling, RecordKind::Pulled] {
-        let files = match records.list(kind).await {
-            Ok(files) => files,
-            Err(error) => {
-                found.problems.push(error.to_string());
-                continue;
-            }
-        };
-        for file in files {
-            let read = file.content.and_then(|content| match kind {
-                RecordKind::Pulling => Intent::read(&content).map(|intent| found.intents.push(intent.image)),
-                RecordKind::Pulled => PulledRecord::read(&content).map(|record| {
-                    found.pulled.insert(record.image_ref.clone());
-                    older.extend(record.is_older().then_some(record));
-                }),
-            });
-            if let Err(reason) = read {
-                found.problems.push(format!("{}: {reason}", file.path.display()));
-            }
+impl Found {
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
         }
     }
-    for record in older {
-        let image_ref = record.image_ref.clone();
-        let newer = Box::new(move |_: Option<&[u8]>| RecordChange::Write(record.to_json()));
-        if let Err(error) = records.change(RecordKind::Pulled, &image_ref, newer).await {
-            found.problems.push(error.to_string());
+}
+
+/// Reads all records once, one after the other. Records of the older version are rewritten in the newer one; unreadable files are
+/// reported and kept. What is not read in time is left out: it is read when a pod asks for its image.
+pub async fn find(records: Arc<dyn PullRecords>) -> Found {
+    let mut found = Found::default();
+    for kind in [RecordKind::Pulling, RecordKind::Pulled] {
+        let until = Instant::now() + FIND_MAX;
+        let mut files = records.list(kind);
+        loop {
+            let file = match tokio::time::timeout_at(until, files.next()).await {
+                Ok(Some(Ok(file))) => file,
+                Ok(Some(Err(error))) => {
+                    found.problem(error.to_string());
+                    continue;
+                }
+                Ok(None) => break,
+                Err(_late) => {
+                    found.problem(format!("the records are not read within {} s", FIND_MAX.as_secs()));
+                    break;
+                }
+            };
+            if let Err(reason) = take(&records, kind, file.content, &mut found).await {
+                found.problem(format!("{}: {reason}", file.path.display()));
+            }
         }
     }
     found
+}
+
+/// Takes a record in, if it is one.
+async fn take(
+    records: &Arc<dyn PullRecords>,
+    kind: RecordKind,
+    content: Result<Vec<u8>, String>,
+    found: &mut Found,
+) -> Result<(), String> {
+    let content = content?;
+    match kind {
+        RecordKind::Pulling => found.intents.push(checked(Intent::read(&content)?.image)?),
+        RecordKind::Pulled => {
+            let record = PulledRecord::read(&content)?;
+            let image_ref = checked(record.image_ref.clone())?;
+            found.pulled.insert(image_ref.clone());
+            if record.is_older() {
+                let newer = Box::new(move |_: Option<&[u8]>| RecordChange::Write(record.to_json()));
+                let changed = records.change(RecordKind::Pulled, &image_ref, newer).await;
+                changed.map_err(|error| error.reason)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of an image, if it has the length of one.
+fn checked(name: String) -> Result<String, String> {
+    match name.len() <= NAME_BYTES_MAX {
+        true => Ok(name),
+        false => Err(format!("the name of its image has {} bytes, more than {NAME_BYTES_MAX}", name.len())),
+    }
 }
 
 /// Reads the record of an image by the runtime's reference.
@@ -130,11 +173,16 @@ pub fn remove_intent(
     }
 }
 
-/// The references of the images that have a record.
+/// The references of the images that have a record: of those that are read in time.
 pub async fn recorded(records: Arc<dyn PullRecords>) -> BTreeSet<String> {
-    let Ok(files) = records.list(RecordKind::Pulled).await else { return BTreeSet::new() };
-    let read = files.iter().filter_map(|file| PulledRecord::read(file.content.as_deref().ok()?).ok());
-    read.map(|record| record.image_ref).filter(|image_ref| !image_ref.is_empty()).collect()
+    let until = Instant::now() + FIND_MAX;
+    let (mut files, mut found) = (records.list(RecordKind::Pulled), BTreeSet::new());
+    while let Ok(Some(file)) = tokio::time::timeout_at(until, files.next()).await {
+        let Some(content) = file.ok().and_then(|file| file.content.ok()) else { continue };
+        let image_ref = PulledRecord::read(&content).and_then(|record| checked(record.image_ref));
+        found.extend(image_ref.ok().filter(|image_ref| !image_ref.is_empty()));
+    }
+    found
 }
 
 /// Removes the records of images that are gone by `listed`, the list of images read at or after `began`. Times

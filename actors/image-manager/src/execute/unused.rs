@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bridge_cri::wire::{ContainerStatusRequest, Image, ImageFsInfoRequest, ImageSpec};
-use bridge_cri::{CriError, CriErrorKind, Images, ListedImages, RuntimeReads, Stats, Whose};
+use bridge_cri::{CriError, Images, Listed, ListedImages, RuntimeReads, Stats, Whose};
 use bridge_node::stats::{NodeStats, Room, RuntimePlaces};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::oneshot;
 
 use super::{DISK_HANGS, DISK_MAX, MoreImages};
 
@@ -33,11 +34,18 @@ pub async fn survey(
     runtime: Arc<dyn RuntimeReads>,
     more: MoreImages,
 ) -> Result<Survey, String> {
-    // Images are listed before containers: an image that is pulled meanwhile is not in the list.
-    let listed = images.list_all_images(with_those_of_containers(runtime.clone(), more)).await;
+    // Images are listed before containers: an image that is pulled meanwhile is not in the list. Where no answer holds the list,
+    // containers are listed for it, and not again: what pods are given from then on is known to the actor.
+    let (tell, mut told) = oneshot::channel();
+    let listed = images.list_all_images(with_those_of_containers(runtime.clone(), more, tell)).await;
     let listed = listed.map_err(|error| format!("images cannot be listed: {}", error.status_text()))?;
-    let held = bridge_cri::list(runtime.clone(), Whose::All(BTreeSet::new())).await;
-    let held = held.map_err(|error| format!("containers cannot be listed: {}", error.status_text()))?;
+    let held = match told.try_recv() {
+        Ok(held) => held,
+        Err(_not_listed) => {
+            let held = bridge_cri::list(runtime.clone(), Whose::All(BTreeSet::new())).await;
+            held.map_err(|error| format!("containers cannot be listed: {}", error.status_text()))?
+        }
+    };
     if !held.is_whole() {
         return Err("the runtime has too many containers to list them".to_owned());
     }
@@ -70,30 +78,42 @@ async fn mounted(runtime: Arc<dyn RuntimeReads>, containers: Vec<String>) -> Res
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The references of the images that a container mounts: none of one that is gone, or whose status alone is longer than an answer
-/// of the runtime.
+/// The references of the images that a container mounts: none of one whose status the runtime answers with an error, since it is
+/// gone, is broken, or has a status that no answer holds. One container that is broken so would keep all unused images for ever.
+/// An image that is taken for unused by that loses its name alone: the runtime keeps the snapshot that is mounted while its
+/// container is there, and a container that is created later asks for the image again.
 async fn mounted_by(runtime: Arc<dyn RuntimeReads>, container_id: String) -> Result<Vec<String>, CriError> {
     let request = ContainerStatusRequest { container_id, verbose: false };
     let status = match runtime.container_status(request).await {
         Ok(answer) => answer.status,
-        Err(error) if error.kind == CriErrorKind::NotFound || error.is_too_large() => None,
-        Err(error) => return Err(error),
+        // The runtime does not answer: this says nothing about the container.
+        Err(error) if error.outcome_unknown() => return Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "It is not known which images a container mounts");
+            None
+        }
     };
     let mounts = status.into_iter().flat_map(|status| status.mounts);
     let images = mounts.filter_map(|mount| mount.image).map(|image| image.image);
     Ok(images.filter(|image| !image.is_empty()).collect())
 }
 
-/// The IDs of the images of containers, and `more`.
-fn with_those_of_containers(runtime: Arc<dyn RuntimeReads>, more: MoreImages) -> MoreImages {
+/// The IDs of the images of containers, and `more`. The containers that are listed for that are told.
+fn with_those_of_containers(
+    runtime: Arc<dyn RuntimeReads>,
+    more: MoreImages,
+    tell: oneshot::Sender<Listed>,
+) -> MoreImages {
     Box::pin(async move {
         let mut known = more.await;
-        if let Ok(held) = bridge_cri::list(runtime.clone(), Whose::All(BTreeSet::new())).await {
-            let ids = held.containers.into_iter().map(|container| match container.image_id.is_empty() {
-                true => container.image_ref,
-                false => container.image_id,
+        if let Ok(held) = bridge_cri::list(runtime, Whose::All(BTreeSet::new())).await {
+            let ids = held.containers.iter().map(|container| match container.image_id.is_empty() {
+                true => &container.image_ref,
+                false => &container.image_id,
             });
-            known.extend(ids.filter(|id| !id.is_empty()));
+            known.extend(ids.filter(|id| !id.is_empty()).cloned());
+            // A survey that has ended needs them no more.
+            let _ended = tell.send(held);
         }
         known
     })

@@ -15,6 +15,8 @@ struct Begun {
     pulls: usize,
     /// The images that were there before the pull, and that no pull had made.
     before: BTreeSet<String>,
+    /// How many lists of images had begun when a pull of this name began or ended last: those say nothing about it.
+    lists: u64,
 }
 
 /// The image that is now under the name of an intent.
@@ -47,33 +49,36 @@ impl Intents {
     }
 
     fn entry(&mut self, image: &str, before: BTreeSet<String>) -> &mut Begun {
-        let full = || Begun { full: full_name(image), pulls: 0, before };
+        let full = || Begun { full: full_name(image), pulls: 0, before, lists: 0 };
         self.begun.entry(image.to_owned()).or_insert_with(full)
     }
 
     /// A pull begins; `before` are the images that are there already and that no pull has made. If the name has
-    /// an intent already, that intent's images from before hold.
-    pub fn begin(&mut self, image: &str, before: impl IntoIterator<Item = String>) {
-        self.entry(image, before.into_iter().collect()).pulls += 1;
+    /// an intent already, that intent's images from before hold. So many lists have begun.
+    pub fn begin(&mut self, image: &str, before: impl IntoIterator<Item = String>, lists: u64) {
+        let begun = self.entry(image, before.into_iter().collect());
+        begun.pulls += 1;
+        begun.lists = lists;
     }
 
-    /// A pull has ended, and its outcome is known. True if its intent is to be removed, because no other pull
-    /// has the same.
+    /// A pull has ended when so many lists had begun, and its outcome is known. True if its intent is to be removed, because no
+    /// other pull has the same.
     #[must_use]
-    pub fn end(&mut self, image: &str) -> bool {
+    pub fn end(&mut self, image: &str, lists: u64) -> bool {
         let last = self.begun.get(image).is_some_and(|begun| begun.pulls <= 1);
         if last {
             self.begun.remove(image);
         } else {
-            self.leave(image);
+            self.leave(image, lists);
         }
         last
     }
 
-    /// A pull has ended with an unknown outcome: the image may yet appear, so the intent stays.
-    pub fn leave(&mut self, image: &str) {
+    /// A pull has ended with an unknown outcome when so many lists had begun: the image may yet appear, so the intent stays.
+    pub fn leave(&mut self, image: &str, lists: u64) {
         if let Some(begun) = self.begun.get_mut(image) {
             begun.pulls = begun.pulls.saturating_sub(1);
+            begun.lists = lists;
         }
     }
 
@@ -84,9 +89,10 @@ impl Intents {
             .any(|(spelled, begun)| is_called(image, spelled, begun) && !begun.before.contains(&image.id))
     }
 
-    /// Forgets images from before a pull that are gone: if such an image comes again, a pull has made it.
-    pub fn forget_gone(&mut self, is_gone: impl Fn(&str) -> bool) {
-        for begun in self.begun.values_mut() {
+    /// Forgets images from before a pull that are gone by the list with this number: if such an image comes again, a pull has made
+    /// it.
+    pub fn forget_gone(&mut self, number: u64, is_gone: impl Fn(&str) -> bool) {
+        for begun in self.begun.values_mut().filter(|begun| begun.lists < number) {
             begun.before.retain(|id| !is_gone(id));
         }
     }
@@ -96,9 +102,10 @@ impl Intents {
         self.begun.values().flat_map(|begun| begun.before.iter().chain([&begun.full])).cloned().collect()
     }
 
-    /// The intents without a running pull, and the image that is now under the name of each.
-    pub fn left_over(&self, images: &[Image]) -> Vec<(String, IntentFound)> {
-        let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0);
+    /// The intents without a running pull, and the image that is under the name of each by the list with this number. Of an intent
+    /// whose pull has ended since that list began it says nothing.
+    pub fn left_over(&self, images: &[Image], number: u64) -> Vec<(String, IntentFound)> {
+        let quiet = self.begun.iter().filter(|(_, begun)| begun.pulls == 0 && begun.lists < number);
         let come = |(spelled, begun): (&String, &Begun)| {
             let called = || images.iter().filter(|image| is_called(image, spelled, begun));
             let come = match called().find(|image| !begun.before.contains(&image.id)) {
@@ -160,7 +167,7 @@ mod tests {
         {
             let mut intents = Intents::default();
             assert!(!intents.made(&there));
-            intents.begin(spelled, None);
+            intents.begin(spelled, None, 0);
             assert!(intents.made(&there), "{spelled}");
             assert!(!intents.made(&image("2", &["r.io/app:2"], &[])), "{spelled}");
         }
@@ -169,21 +176,21 @@ mod tests {
     #[test]
     fn an_intent_stays_until_the_last_pull_has_ended_in_a_known_way() {
         let mut intents = Intents::default();
-        intents.begin("a", None);
-        intents.begin("a", None);
-        assert!(!intents.end("a"));
-        assert!(intents.end("a"));
+        intents.begin("a", None, 0);
+        intents.begin("a", None, 0);
+        assert!(!intents.end("a", 0));
+        assert!(intents.end("a", 0));
         assert_eq!(intents.len(), 0);
-        intents.begin("a", None);
-        intents.leave("a");
+        intents.begin("a", None, 0);
+        intents.leave("a", 0);
         let there = [image("1", &["docker.io/library/a:latest"], &[])];
-        assert_eq!(intents.left_over(&[]), [("a".to_owned(), IntentFound::Nothing)]);
-        assert_eq!(intents.left_over(&there), [("a".to_owned(), IntentFound::Made("1".to_owned()))]);
-        intents.begin("a", None);
-        assert_eq!(intents.left_over(&there), [], "it is being pulled again");
+        assert_eq!(intents.left_over(&[], 1), [("a".to_owned(), IntentFound::Nothing)]);
+        assert_eq!(intents.left_over(&there, 1), [("a".to_owned(), IntentFound::Made("1".to_owned()))]);
+        intents.begin("a", None, 0);
+        assert_eq!(intents.left_over(&there, 1), [], "it is being pulled again");
         assert!(!intents.settle("a"));
-        intents.leave("a");
-        assert!(intents.settle("a") && !intents.settle("a") && !intents.end("never begun"));
+        intents.leave("a", 0);
+        assert!(intents.settle("a") && !intents.settle("a") && !intents.end("never begun", 0));
     }
 
     #[test]
@@ -191,21 +198,33 @@ mod tests {
         let tag = ["docker.io/library/a:latest"];
         let (old, new) = (image("1", &tag, &[]), image("2", &tag, &[]));
         let mut intents = Intents::default();
-        intents.begin("a", Some("1".to_owned()));
+        intents.begin("a", Some("1".to_owned()), 0);
         assert!(!intents.made(&old) && intents.made(&new));
-        intents.leave("a");
+        intents.leave("a", 0);
         let left =
-            |intents: &Intents, images: &[Image]| intents.left_over(images).pop().map(|(_, come)| come);
+            |intents: &Intents, images: &[Image]| intents.left_over(images, 1).pop().map(|(_, come)| come);
         assert_eq!(left(&intents, std::slice::from_ref(&old)), Some(IntentFound::Before));
         assert_eq!(left(&intents, &[old.clone(), new.clone()]), Some(IntentFound::Made("2".to_owned())));
-        intents.forget_gone(|id| id != old.id);
+        intents.forget_gone(1, |id| id != old.id);
         assert!(!intents.made(&old), "it is still there");
-        intents.forget_gone(|id| id != new.id);
+        intents.forget_gone(1, |id| id != new.id);
         assert!(intents.made(&old), "it has gone, and has come again");
 
         let mut earlier = Intents::default();
         earlier.found("a", BTreeSet::new());
-        earlier.begin("a", Some("1".to_owned()));
+        earlier.begin("a", Some("1".to_owned()), 0);
         assert!(earlier.made(&old), "an earlier process may have pulled it");
+    }
+
+    #[test]
+    fn a_list_says_nothing_about_a_pull_that_has_ended_since_it_began() {
+        let mut intents = Intents::default();
+        intents.begin("a", Some("1".to_owned()), 0);
+        // The list with the number 1 begins, then the pull ends, and then the list is there.
+        intents.leave("a", 1);
+        assert_eq!(intents.left_over(&[], 1), []);
+        intents.forget_gone(1, |_| true);
+        assert!(!intents.made(&image("1", &["docker.io/library/a:latest"], &[])));
+        assert_eq!(intents.left_over(&[], 2), [("a".to_owned(), IntentFound::Nothing)]);
     }
 }

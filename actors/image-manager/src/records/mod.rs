@@ -5,8 +5,10 @@ mod format;
 mod intents;
 mod judge;
 mod merge;
+mod recorded;
 
 pub use format::{Intent, PullCredentials, PullSecret, PulledRecord};
 pub use intents::{IntentFound, Intents, full_name};
 pub use judge::{AccessDecision, AccessQuestion, Checked, Verification, judge, opened_by_accounts};
 pub use merge::{merged, pulled_with};
+pub use recorded::Recorded;

@@ -108,10 +108,10 @@ fn an_image_that_a_container_mounts_stays() {
         let _actor = collector(stage, &near, thresholds());
         stage.pass(PERIOD + 10 * SECOND).await;
         assert_eq!(removals(stage), std::slice::from_ref(&idle));
-        // While it cannot be told what a container mounts, nothing goes.
+        // While the runtime does not answer what a container mounts, nothing goes.
         let another = add(stage, "another");
-        let busy = CallFault::Error(CriErrorKind::Other, "busy".to_owned());
-        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1, busy);
+        let gone = CallFault::Error(CriErrorKind::Unavailable, "connection refused".to_owned());
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1, gone);
         stage.pass(PERIOD).await;
         assert_eq!(removals(stage).len(), 1);
         stage.pass(2 * PERIOD).await;
@@ -119,6 +119,41 @@ fn an_image_that_a_container_mounts_stays() {
         stage.fakes.runtime.lose_container(&ran.container);
         stage.pass(2 * PERIOD).await;
         assert!(removals(stage).contains(&files), "{:?}", removals(stage));
+    });
+}
+
+#[test]
+fn a_container_whose_status_is_broken_keeps_no_unused_image() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.run(&pod(0)).await;
+        let idle = add(stage, "idle");
+        near.stats.set_disk(0);
+        let broken = CallFault::Error(CriErrorKind::Other, "container is in a corrupt state".to_owned());
+        stage.fakes.runtime.fault(Rpc::ContainerStatus, 1000, broken);
+        let _actor = collector(stage, &near, thresholds());
+        stage.pass(2 * PERIOD + 10 * SECOND).await;
+        assert_eq!(removals(stage), [idle], "what the container was made of stays");
+    });
+}
+
+#[test]
+fn containers_are_listed_once_however_long_the_list_of_images_is() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        stage.fakes.run(&pod(0)).await;
+        let idle = add(stage, "idle");
+        let actor = near.start(stage);
+        let lists = || stage.fakes.runtime.counts().get(&Rpc::ListContainers).copied().unwrap_or(0);
+        let before = lists();
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(0), "they are new");
+        assert_eq!(lists() - before, 1);
+        stage.pass(130 * SECOND).await;
+        let too_large = CallFault::Error(CriErrorKind::ResourceExhausted, "message is too large".to_owned());
+        stage.fakes.runtime.fault(Rpc::ListImages, 1000, too_large);
+        let before = lists();
+        assert_eq!(stage::ask(&actor, DeleteUnusedImages, 60 * SECOND).await, Ok(1));
+        assert_eq!((lists() - before, removals(stage)), (1, vec![idle]), "what is in use stays");
     });
 }
 

@@ -172,7 +172,7 @@ fn several_providers_are_asked_and_one_that_fails_is_passed_over() {
 }
 
 #[test]
-fn a_run_is_shared_by_all_that_wait_and_joined_after_a_crash() {
+fn a_run_is_shared_by_all_of_a_namespace_that_wait_and_joined_after_a_crash() {
     alone(async |stage| {
         let near = Neighbours::new();
         near.plugins.install("/plugins/one", 20 * SECOND, |_| Ok(given("Image", "hush")));
@@ -181,8 +181,7 @@ fn a_run_is_shared_by_all_that_wait_and_joined_after_a_crash() {
         stage.until("the run", || near.plugins.runs().len() == 1).await;
         stage.crash::<ImageManager>().await;
         assert_eq!(first.await.unwrap(), Err(AskError::Lost));
-        let askers =
-            [asked(&actor, ask_in("team", "a", PRIVATE)), asked(&actor, ask_in("other", "b", PRIVATE))];
+        let askers = ["a", "b"].map(|pod| asked(&actor, ask_in("default", pod, PRIVATE)));
         for asker in askers {
             asker.await.unwrap().unwrap().unwrap();
         }
@@ -349,6 +348,25 @@ fn an_answer_for_a_registry_serves_the_asks_that_wait_for_their_turn() {
         }
         assert_eq!(near.plugins.runs().len(), 4, "as many as a namespace runs at once");
         assert!(began.elapsed() < 60 * SECOND, "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn an_ask_for_an_image_that_a_crowd_of_another_namespace_waits_for_has_a_turn_of_its_own() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        near.plugins.install("/plugins/one", 50 * SECOND, |_| Ok(given("Image", "hush")));
+        let actor = near.start_with(stage, vec![provider("one", None)]);
+        let askers = crowd(&near, stage, &actor, 9);
+        stage.until("the runs of the crowd", || near.plugins.runs().len() == 4).await;
+        let began = tokio::time::Instant::now();
+        let last = "registry.test:5000/team/app8:1";
+        asked(&actor, ask_in("quiet", "quiet", last)).await.unwrap().unwrap().unwrap();
+        assert!(began.elapsed() < 60 * SECOND, "{:?}", began.elapsed());
+        for asker in askers {
+            asker.await.unwrap().unwrap().unwrap();
+        }
+        assert_eq!(near.plugins.runs().len(), 9, "its answer serves the crowd, too");
     });
 }
 

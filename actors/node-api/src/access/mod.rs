@@ -23,7 +23,7 @@ use credentials::{PresentedCredentials, take_token};
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// The name of callers without credentials, if such callers are let in.
-const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// How callers are authenticated and authorised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,19 +4,18 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bridge_io::Io;
+use bridge_io::{Io, SharedPlace, SharedPlaces};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// At most so many queries run at once on the node: each has a program that may read the whole journal.
+/// At most so many queries run at once on the node, of one client half of them: each has a program that may read the whole journal.
 const QUERIES_MAX: usize = 4;
 /// A query waits so long for its place.
 const PLACE_WITHIN: Duration = Duration::from_secs(5);
@@ -30,14 +29,14 @@ const UNIT_BYTES_MAX: usize = 1024;
 pub struct Journal {
     io: Io,
     program: Arc<Path>,
-    places: &'static Semaphore,
+    places: SharedPlaces,
 }
 
 /// The right to ask the journal. It is given back when it was dropped and its last program has ended.
 #[derive(Debug)]
 pub struct JournalPlace {
     journal: Journal,
-    permit: Arc<SemaphorePermit<'static>>,
+    permit: Arc<SharedPlace>,
 }
 
 /// What a program writes on both of its outputs. Dropping it before the program's end was seen kills the program with its
@@ -47,20 +46,20 @@ pub struct JournalOutput {
     child: Option<Child>,
     from: Receiver,
     io: Io,
-    permit: Arc<SemaphorePermit<'static>>,
+    permit: Arc<SharedPlace>,
 }
 
 impl Journal {
     /// The journal as this program tells it, which is looked for in `$PATH` unless it has a slash.
     pub fn new(io: Io, program: impl Into<PathBuf>) -> Self {
-        static PLACES: Semaphore = Semaphore::const_new(QUERIES_MAX);
-        Self { io, program: program.into().into(), places: &PLACES }
+        static PLACES: LazyLock<SharedPlaces> = LazyLock::new(|| SharedPlaces::new(QUERIES_MAX));
+        Self { io, program: program.into().into(), places: PLACES.clone() }
     }
 
-    /// A place among the few queries that run at once; `None` if there was none for a while.
-    pub async fn place(&self) -> Option<JournalPlace> {
-        let places: &'static Semaphore = self.places;
-        let permit = tokio::time::timeout(PLACE_WITHIN, places.acquire()).await.ok()?.ok()?;
+    /// A place among the few queries that run at once, of which one client has no more than half; `None` if there was none for a
+    /// while.
+    pub async fn place(&self, client: &str) -> Option<JournalPlace> {
+        let permit = tokio::time::timeout(PLACE_WITHIN, self.places.place(client)).await.ok()??;
         Some(JournalPlace { journal: self.clone(), permit: Arc::new(permit) })
     }
 }
@@ -199,8 +198,7 @@ mod tests {
         let program = directory.join("journalctl");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let places: &'static Semaphore = Box::leak(Box::new(Semaphore::new(1)));
-        Journal { io: Io::current(), program: program.into(), places }
+        Journal { io: Io::current(), program: program.into(), places: SharedPlaces::new(1) }
     }
 
     fn words(words: &[&str]) -> Vec<String> {
@@ -229,7 +227,7 @@ mod tests {
     async fn both_outputs_of_the_program_are_read_to_their_end() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path(), "echo \"$TZ $*\"; echo problem >&2; exit 3");
-        let place = journal.place().await.unwrap();
+        let place = journal.place("client").await.unwrap();
         let mut output = place.begin(&words(&["--utc", "--unit=a b"])).unwrap();
         let mut text = Vec::new();
         loop {
@@ -249,7 +247,7 @@ mod tests {
         let long = "head -c 100000 /dev/zero; echo; echo a.service; printf last.service";
         let script = format!("[ \"$*\" = '--field _SYSTEMD_UNIT' ] && echo my-kubelet.service && {long}");
         let units = words(&["kubelet.service", "a.service", "last.service"]);
-        let known = async |journal: &Journal| journal.place().await.unwrap().known(&units).await;
+        let known = async |journal: &Journal| journal.place("client").await.unwrap().known(&units).await;
         assert_eq!(known(&journal(dir.path(), &script)).await, [false, true, true]);
         let failing = journal(dir.path(), "echo a.service; exit 1");
         assert_eq!(known(&failing).await, [false; 3], "a list that has failed is none");
@@ -265,17 +263,17 @@ mod tests {
             let file = dir.path().join("pid");
             let script = format!("sh -c 'echo $$ > {}; {script}' & wait", file.display());
             let journal = journal(dir.path(), &script);
-            let place = journal.place().await.unwrap();
+            let place = journal.place("client").await.unwrap();
             let mut output = place.begin(&[]).unwrap();
             let pid = pid(&file).await;
             if script.contains(much) {
                 assert!(!output.next().await.unwrap().is_empty());
             }
             drop(place);
-            assert_eq!(journal.places.available_permits(), 0, "its program runs");
+            assert!(journal.places.try_place("other").is_none(), "its program runs");
             drop(output);
             dead(&pid).await;
-            journal.place().await.expect("the place is free again");
+            journal.place("client").await.expect("the place is free again");
             std::fs::remove_file(&file).unwrap();
         }
     }
@@ -284,15 +282,30 @@ mod tests {
     async fn further_queries_wait_for_a_while() {
         let dir = tempfile::tempdir().unwrap();
         let journal = journal(dir.path(), "true");
-        let first = journal.place().await.unwrap();
+        let first = journal.place("client").await.unwrap();
         let begun = tokio::time::Instant::now();
-        assert!(journal.place().await.is_none());
+        assert!(journal.place("client").await.is_none());
         assert_eq!(begun.elapsed(), PLACE_WITHIN);
-        let (next, ()) = tokio::join!(journal.place(), async {
+        let (next, ()) = tokio::join!(journal.place("other"), async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(first);
         });
         assert!(next.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_with_many_queries_keeps_no_other_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal { places: SharedPlaces::new(QUERIES_MAX), ..journal(dir.path(), "true") };
+        let crowd = [journal.place("crowd").await, journal.place("crowd").await];
+        assert!(crowd.iter().all(Option::is_some));
+        let begun = tokio::time::Instant::now();
+        let (refused, other) = tokio::join!(journal.place("crowd"), async {
+            let other = journal.place("other").await;
+            (other.is_some(), begun.elapsed())
+        });
+        assert!(refused.is_none());
+        assert_eq!(other, (true, Duration::ZERO));
     }
 
     #[test]

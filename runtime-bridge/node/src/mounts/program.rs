@@ -1,19 +1,24 @@
 //! Programs of the node that mounts and disks need.
 
+mod group;
+
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bridge_io::Lane;
 use futures::future::{Either, select};
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::process::{Child, Command};
 
 /// The most bytes of each stream of a program's output that are kept.
 const OUTPUT_BYTES_MAX: usize = 4096;
 /// How long the output is read on after a program has ended: a server that it has left behind may keep its streams open.
 const REST_WITHIN: Duration = Duration::from_secs(1);
+/// How long a program's end is put off for processes that were killed with it: what does not die so soon waits in the kernel.
+const DEAD_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a program has failed.
 #[derive(Debug)]
@@ -29,7 +34,7 @@ pub(crate) struct Failed {
 }
 
 /// Runs a program, which has what is `held` until it ends, also when it is late: then it is killed, with all programs of its
-/// process group. Returns what was held and what the program said.
+/// process group, and what is held is let go when they are dead. Returns what was held and what the program said.
 pub(crate) async fn run<T: Send + 'static>(
     lane: &Lane,
     program: &str,
@@ -51,7 +56,7 @@ pub(crate) async fn run_saying<T: Send + 'static>(
 ) -> Result<(T, String), Failed> {
     let mut command = Command::new(program);
     command.args(arguments);
-    let input = Input { command, program, bytes: None };
+    let input = Input { command, program, bytes: None, left: Left::Alone };
     let (held, ended) = run_whole(bytes_max, lane, input, within, held).await?;
     let output = String::from_utf8_lossy(&[ended.out, ended.err].concat()).into_owned();
     match ended.status.success() {
@@ -68,6 +73,17 @@ pub(crate) struct Input<'a> {
     pub program: &'a str,
     /// What it is told on its standard input.
     pub bytes: Option<Vec<u8>>,
+    /// What becomes of what it leaves behind.
+    pub left: Left,
+}
+
+/// What becomes of the processes of a program's group that are there when it ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// They live on: a file system's server.
+    Alone,
+    /// They are killed, and what is held is let go when they are dead.
+    Killed,
 }
 
 /// A program that has ended by itself.
@@ -89,7 +105,7 @@ pub(crate) async fn run_whole<T: Send + 'static>(
     within: Duration,
     held: T,
 ) -> Result<(T, Ended), Failed> {
-    let Input { mut command, program, bytes } = input;
+    let Input { mut command, program, bytes, left } = input;
     let stdin = if bytes.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).spawn().map_err(|error| match error.kind() {
@@ -99,36 +115,80 @@ pub(crate) async fn run_whole<T: Send + 'static>(
         }
         _ => failed(error.to_string()),
     })?;
-    match tokio::time::timeout(within, ended(&mut child, bytes, bytes_max)).await {
-        Ok(Ok(ended)) => Ok((held, ended)),
-        Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(_) => {
-            kill(&mut child);
-            // A program that waits in the kernel does not die at once.
-            lane.io().spawn(async move {
-                let _ = child.wait().await;
-                drop(held);
-            });
-            Err(failed(format!("it has not ended within {} s", within.as_secs())))
+    let group = group_of(&child).filter(|_| left == Left::Killed);
+    let (why, dying) = match tokio::time::timeout(within, ended(&mut child, bytes, bytes_max, left)).await {
+        Ok(Ok(ended)) => {
+            let Some(group) = group else { return Ok((held, ended)) };
+            if tokio::time::timeout(DEAD_WITHIN, group::dead(lane.io(), group)).await.is_ok() {
+                return Ok((held, ended));
+            }
+            ("what it has left behind does not die".to_owned(), Some(group))
         }
-    }
+        Ok(Err(error)) => return Err(failed(error.to_string())),
+        Err(_) => {
+            // One that has ended meanwhile has no group to be killed any more.
+            let killed = kill(&mut child);
+            (format!("it has not ended within {} s", within.as_secs()), killed.or(group))
+        }
+    };
+    // A process that waits in the kernel does not die at once.
+    let io = lane.io().clone();
+    lane.io().spawn(async move {
+        let _ = child.wait().await;
+        if let Some(group) = dying {
+            group::dead(&io, group).await;
+        }
+        drop(held);
+    });
+    Err(failed(why))
 }
 
 fn failed(why: String) -> Failed {
     Failed { why, output: String::new(), code: None, is_missing: false }
 }
 
-/// Kills a program and what it has started.
-fn kill(child: &mut Child) {
-    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+/// The process group of a program whose status was not fetched yet: it has the number of its process.
+fn group_of(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| Pid::from_raw(id.cast_signed()))
+}
+
+/// Kills a program and what it has started, and returns their group.
+fn kill(child: &mut Child) -> Option<Pid> {
+    let group = group_of(child);
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = child.start_kill();
+    group
+}
+
+/// Waits until the program has ended, and kills what it leaves behind, if that is to be killed.
+async fn end(child: &mut Child, left: Left) -> std::io::Result<ExitStatus> {
+    // Before the status is fetched: until then the number of the group is that of no other one.
+    if left == Left::Killed && has_died(child).await.is_ok() {
+        kill(child);
+    }
+    child.wait().await
+}
+
+/// Waits until the program has died, and does not fetch its status.
+async fn has_died(child: &Child) -> std::io::Result<()> {
+    let Some(process) = group_of(child) else { return Ok(()) };
+    let watched = pidfd_open(process, PidfdFlags::empty())?;
+    // `AsyncFd::with_interest`'s replacement is unsafe for types that change their descriptor, which an `OwnedFd` does not.
+    #[allow(deprecated)]
+    let watched = AsyncFd::with_interest(watched, Interest::READABLE)?;
+    let _died = watched.readable().await?;
+    Ok(())
 }
 
 /// The program's end and what it said.
-async fn ended(child: &mut Child, input: Option<Vec<u8>>, bytes_max: usize) -> std::io::Result<Ended> {
+async fn ended(
+    child: &mut Child,
+    input: Option<Vec<u8>>,
+    bytes_max: usize,
+    left: Left,
+) -> std::io::Result<Ended> {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let (to_in, from_out, from_err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let status = {
@@ -139,7 +199,7 @@ async fn ended(child: &mut Child, input: Option<Vec<u8>>, bytes_max: usize) -> s
                 read(from_err, bytes_max, &mut err)
             )
         });
-        match select(pin!(child.wait()), streams).await {
+        match select(pin!(end(child, left)), streams).await {
             Either::Left((status, streams)) => {
                 let _ = tokio::time::timeout(REST_WITHIN, streams).await;
                 status?

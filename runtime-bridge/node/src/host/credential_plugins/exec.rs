@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +11,15 @@ use tokio::runtime::Handle;
 
 use super::{
     CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError,
-    PluginOutput, PluginRun,
+    PluginOutput, PluginRun, RunKey,
 };
 use crate::host::SecretContent;
-use crate::mounts::program::{Input, run_whole, told};
+use crate::mounts::program::{Input, Left, run_whole, told};
 
 type Output = Result<PluginOutput, PluginError>;
 type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
-/// The runs under way, by program and input.
-type Runs = Arc<Mutex<BTreeMap<(PathBuf, [u8; 32]), Outcome>>>;
+/// The runs under way.
+type Runs = Arc<Mutex<BTreeMap<RunKey, Outcome>>>;
 
 /// Runs programs, each in a process group of its own.
 #[derive(Clone)]
@@ -58,7 +57,8 @@ impl ExecCredentialPlugins {
         let mut command = Command::new(&run.program);
         command.args(run.args.iter()).envs(run.env.iter().map(|(name, value)| (name, value)));
         let program = run.program.to_string_lossy();
-        let input = Input { command, program: &program, bytes: Some(run.input.expose().to_vec()) };
+        let bytes = Some(run.input.expose().to_vec());
+        let input = Input { command, program: &program, bytes, left: Left::Killed };
         // One byte more tells that there is more.
         let ended = run_whole(PLUGIN_OUTPUT_BYTES_MAX + 1, &self.lane, input, self.within, place).await;
         let (place, ended) = ended.map_err(|failed| PluginError::NotEnded { why: failed.why })?;

@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, Shared};
 
 use super::{
     CredentialPlugins, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError, PluginOutput, PluginRun,
+    RunKey,
 };
 use crate::host::SecretContent;
 
@@ -21,7 +22,7 @@ type Outcome = Shared<BoxFuture<'static, Output>>;
 struct State {
     plugins: BTreeMap<PathBuf, (Duration, Answer)>,
     runs: Vec<PluginRun>,
-    under_way: BTreeMap<(PathBuf, [u8; 32]), Outcome>,
+    under_way: BTreeMap<RunKey, Outcome>,
 }
 
 /// Plugins that answer by a closure after a while. Namespaces share as many places as those of real ones.

@@ -48,6 +48,9 @@ pub struct PluginRun {
     pub needed: Needed,
 }
 
+/// The namespace, the program and the hash of the input of a run.
+type RunKey = (Arc<str>, PathBuf, [u8; 32]);
+
 /// Whether a run is still needed: while it waited for its turn, another one may have given what it would give.
 #[derive(Clone)]
 pub struct Needed(Arc<dyn Fn() -> bool + Send + Sync>);
@@ -90,16 +93,17 @@ impl fmt::Debug for PluginRun {
 }
 
 impl PluginRun {
-    /// Two runs with the same key would give the same.
-    fn key(&self) -> (PathBuf, [u8; 32]) {
-        (self.program.clone(), Sha256::digest(self.input.expose()).into())
+    /// Two runs with the same key would give the same, at the turn of the same namespace: one that another namespace has put behind
+    /// many others is none to wait for.
+    fn key(&self) -> RunKey {
+        (self.tenant.clone(), self.program.clone(), Sha256::digest(self.input.expose()).into())
     }
 }
 
 /// Why a plugin has given nothing. No text shows what the program wrote, which may be secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// It could not be run, or had to be killed at its deadline.
+    /// It could not be run, had to be killed at its deadline, or has left behind what does not die.
     #[error("{why}")]
     NotEnded {
         /// The reason, for people.
@@ -130,13 +134,13 @@ pub enum PluginError {
 /// Runs credential provider plugins.
 pub trait CredentialPlugins: Send + Sync + fmt::Debug {
     /// Runs a plugin and returns what it wrote on its standard output. The run begins with the call, or is joined if the same
-    /// program with the same input runs or waits already, and goes on to its end if the future is dropped.
+    /// program with the same input runs or waits already for the same namespace, and goes on to its end if the future is dropped.
     ///
     /// # Errors
     /// Why there is no output.
     fn run(&self, run: PluginRun) -> BoxFuture<'static, Result<PluginOutput, PluginError>>;
 
-    /// Whether the same program with the same input runs already, or waits for its turn.
+    /// Whether the same program with the same input runs already for the same namespace, or waits for its turn.
     fn is_under_way(&self, run: &PluginRun) -> bool;
 }
 

@@ -117,6 +117,27 @@ async fn the_same_question_is_asked_once_at_a_time_and_goes_on_without_its_asker
 }
 
 #[tokio::test]
+async fn a_run_that_waits_behind_those_of_its_namespace_holds_up_no_other_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
+    let waits = format!("echo >>{0}; until [ -e {1} ]; do sleep 0.01; done", begun.display(), go.display());
+    let plugins = plugins(2, LONG);
+    let first = plugins.run(script(&waits, "first"));
+    while lines(&begun) == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = || script("cat", "the same");
+    let queued = plugins.run(asked());
+    let quiet = PluginRun { tenant: Arc::from("quiet"), ..asked() };
+    assert!(plugins.is_under_way(&asked()) && !plugins.is_under_way(&quiet));
+    assert_eq!(plugins.run(quiet).await.unwrap().content().expose(), b"the same");
+    assert!(plugins.is_under_way(&asked()), "it waits still");
+    fs::write(&go, "").unwrap();
+    first.await.unwrap();
+    assert_eq!(queued.await.unwrap().content().expose(), b"the same");
+}
+
+#[tokio::test]
 async fn plugins_have_few_places_and_a_namespace_half_of_them() {
     let dir = tempfile::tempdir().unwrap();
     let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
@@ -178,6 +199,19 @@ async fn a_plugin_may_be_replaced_while_it_runs() {
     fs::write(&go, "").unwrap();
     assert_eq!(first.await.unwrap().content().expose(), b"old\n");
     assert_eq!(plugins.run(of_file()).await.unwrap().content().expose(), b"new\n");
+}
+
+#[tokio::test]
+async fn what_a_plugin_leaves_behind_dies_with_it_and_before_its_place_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = dir.path().join("pid");
+    let leaves = format!("sleep 600 >/dev/null 2>&1 & echo $! > {}; echo given", pid.display());
+    assert_eq!(output(script(&leaves, "")).await.unwrap(), "given\n");
+    assert!(!lives(&fs::read_to_string(&pid).unwrap()));
+    // One that holds its streams, too, of a plugin that fails.
+    let fails = format!("sleep 600 & echo $! > {}; exit 3", pid.display());
+    assert!(matches!(output(script(&fails, "")).await, Err(PluginError::Failed { .. })));
+    assert!(!lives(&fs::read_to_string(&pid).unwrap()));
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use super::{
     FLEX_CALL_WITHIN, FLEX_OUTPUT_BYTES_MAX, FLEX_PLACE_WITHIN, FlexAnswer, FlexCall, FlexDrivers, FlexError,
     FlexVersion, program,
 };
-use crate::mounts::program::{Input, run_whole, told};
+use crate::mounts::program::{Input, Left, run_whole, told};
 
 /// At most so many drivers run at once on the node.
 const DRIVERS_MAX: usize = 8;
@@ -55,7 +55,7 @@ impl ExecFlexDrivers {
         let mut command = Command::new(&program);
         command.args(call.args.iter());
         let name = program.to_string_lossy();
-        let input = Input { command, program: &name, bytes: None };
+        let input = Input { command, program: &name, bytes: None, left: Left::Alone };
         // One byte more tells that there is more.
         let ended = run_whole(FLEX_OUTPUT_BYTES_MAX + 1, &self.lane, input, self.within, (turn, place)).await;
         let (_held, ended) = ended.map_err(|failed| FlexError::NotEnded { why: failed.why })?;

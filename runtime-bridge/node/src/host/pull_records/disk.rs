@@ -1,11 +1,13 @@
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
 use super::{
@@ -53,16 +55,10 @@ impl DiskPullRecords {
 }
 
 impl PullRecords for DiskPullRecords {
-    fn list(&self, kind: RecordKind) -> BoxFuture<'static, Result<Vec<RecordFile>, PullRecordsError>> {
-        self.run(directory_of(&self.root, kind), |directory| {
-            let mut paths = records_in(directory)?;
-            paths.truncate(RECORDS_MAX);
-            let file = |path: PathBuf| {
-                let content = read_bounded(&path).map_err(|error| error.to_string()).and_then(|read| read);
-                RecordFile { path, content }
-            };
-            Ok(paths.into_iter().map(file).collect())
-        })
+    fn list(&self, kind: RecordKind) -> BoxStream<'static, Result<RecordFile, PullRecordsError>> {
+        let found = self.run(directory_of(&self.root, kind), records_in);
+        let this = self.clone();
+        stream::once(found).map_ok(move |paths| this.clone().files(paths)).try_flatten().boxed()
     }
 
     fn read(
@@ -89,7 +85,25 @@ impl PullRecords for DiskPullRecords {
                     _ => {}
                 },
             }
-            records_in(parent(path)).map(|records| records.len())
+            let mut count = 0;
+            each_record(parent(path), |_| count += 1)?;
+            Ok(count)
+        })
+    }
+}
+
+impl DiskPullRecords {
+    /// These records, each read when its turn comes.
+    fn files(
+        self,
+        paths: BTreeSet<PathBuf>,
+    ) -> impl Stream<Item = Result<RecordFile, PullRecordsError>> + Send {
+        stream::iter(paths).filter_map(move |path| {
+            let content = self.run(path.clone(), read);
+            async move {
+                let content = content.await.map_err(|error| error.reason).transpose()?;
+                Some(Ok(RecordFile { path, content }))
+            }
         })
     }
 }
@@ -125,18 +139,28 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     written.and_then(|()| File::open(directory)?.sync_all())
 }
 
-fn records_in(directory: &Path) -> Result<Vec<PathBuf>, PullRecordsError> {
+/// The paths of the records of a directory: where there are too many, of those that come first by their names.
+fn records_in(directory: &Path) -> Result<BTreeSet<PathBuf>, PullRecordsError> {
+    let mut paths = BTreeSet::new();
+    each_record(directory, |path| {
+        paths.insert(path);
+        if paths.len() > RECORDS_MAX {
+            paths.pop_last();
+        }
+    })?;
+    Ok(paths)
+}
+
+fn each_record(directory: &Path, mut each: impl FnMut(PathBuf)) -> Result<(), PullRecordsError> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(failed(directory))?,
     };
-    let mut paths = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed(directory))?.path();
         if is_record(&path) {
-            paths.push(path);
+            each(path);
         }
     }
-    paths.sort();
-    Ok(paths)
+    Ok(())
 }

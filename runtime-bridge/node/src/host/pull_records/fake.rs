@@ -1,7 +1,8 @@
 use std::path::{Path, PathBuf};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 
 use super::{
     Decide, PullRecords, PullRecordsError, RecordChange, RecordFile, RecordKind, directory_of, is_record,
@@ -60,13 +61,13 @@ impl FakePullRecords {
 }
 
 impl PullRecords for FakePullRecords {
-    fn list(&self, kind: RecordKind) -> BoxFuture<'static, Result<Vec<RecordFile>, PullRecordsError>> {
-        let file = |path: PathBuf| {
-            let content = self.content(&path).map(Option::unwrap_or_default).map_err(|error| error.reason);
-            RecordFile { path, content }
+    fn list(&self, kind: RecordKind) -> BoxStream<'static, Result<RecordFile, PullRecordsError>> {
+        let this = self.clone();
+        let file = move |path: PathBuf| {
+            let content = this.content(&path).map_err(|error| error.reason).transpose();
+            ready(content.map(|content| Ok(RecordFile { path, content })))
         };
-        let found = self.records(kind).into_iter().map(file).collect();
-        async move { Ok(found) }.boxed()
+        stream::iter(self.records(kind)).filter_map(file).boxed()
     }
 
     fn read(

@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use sha2::{Digest, Sha256};
 
 pub use disk::DiskPullRecords;
@@ -76,8 +77,10 @@ pub struct PullRecordsError {
 /// The records. Operations take effect in the order of the calls. An operation whose future is dropped before it begins
 /// has no effect; one that has begun runs to its end, and later ones wait for it.
 pub trait PullRecords: Send + Sync + fmt::Debug {
-    /// All records of a kind, sorted by file name; at most ten thousand.
-    fn list(&self, kind: RecordKind) -> BoxFuture<'static, Result<Vec<RecordFile>, PullRecordsError>>;
+    /// All records of a kind, sorted by file name; at most ten thousand. Their names are read with the call, and each record when
+    /// its turn comes, so that no more than one of them, of at most 1 MiB, is held at once, and other operations come between. One
+    /// that is removed meanwhile is left out. An error about the directory is the only item.
+    fn list(&self, kind: RecordKind) -> BoxStream<'static, Result<RecordFile, PullRecordsError>>;
 
     /// The record of an image, if there is one.
     fn read(

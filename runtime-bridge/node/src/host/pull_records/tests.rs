@@ -1,5 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
+use futures::{StreamExt, TryStreamExt};
+
 use super::*;
 use crate::host::FakeDisk;
 
@@ -12,10 +14,14 @@ fn write(content: &str) -> Decide {
     Box::new(|_| RecordChange::Write(content))
 }
 
+async fn listed(records: &dyn PullRecords, kind: RecordKind) -> Vec<RecordFile> {
+    records.list(kind).try_collect().await.unwrap()
+}
+
 /// The contract of both the disk and the fake.
 async fn contract(records: &dyn PullRecords) {
     use RecordKind::{Pulled, Pulling};
-    assert_eq!(records.list(Pulled).await.unwrap(), []);
+    assert_eq!(listed(records, Pulled).await, []);
     assert_eq!(records.read(Pulled, IMAGE).await.unwrap(), None);
     assert_eq!(records.change(Pulled, IMAGE, write("one")).await, Ok(1));
     // The changes take effect in the order of the calls, in whichever order they are awaited.
@@ -29,8 +35,15 @@ async fn contract(records: &dyn PullRecords) {
     assert_eq!(records.change(Pulled, "other", write("three")).await, Ok(2));
     assert_eq!(records.read(Pulled, IMAGE).await.unwrap().as_deref(), Some(&b"two"[..]));
     assert_eq!(records.read(Pulling, IMAGE).await.unwrap(), None, "the kinds are apart");
-    let listed = records.list(Pulled).await.unwrap();
-    assert_eq!(listed.iter().filter_map(|file| file.content.as_deref().ok()).count(), 2);
+    let all = listed(records, Pulled).await;
+    assert_eq!(all.iter().filter_map(|file| file.content.as_deref().ok()).count(), 2);
+    // Each is read when its turn comes.
+    let mut files = records.list(Pulled);
+    let first = files.next().await.unwrap().unwrap();
+    let (left, content) = if first.path.ends_with(FILE) { ("other", "three") } else { (IMAGE, "two") };
+    assert_eq!(records.change(Pulled, left, Box::new(|_| RecordChange::Remove)).await, Ok(1));
+    assert!(files.next().await.is_none());
+    assert_eq!(records.change(Pulled, left, write(content)).await, Ok(2));
     assert_eq!(records.change(Pulled, "other", Box::new(|_| RecordChange::Remove)).await, Ok(1));
     assert_eq!(records.change(Pulled, "other", Box::new(|_| RecordChange::Remove)).await, Ok(1));
 }
@@ -47,7 +60,7 @@ async fn records_on_disk_are_private_whole_and_named_as_upstream_names_them() {
     std::fs::write(directory.join("sha256-00.tmp"), "half").unwrap();
     std::fs::write(directory.join("notes"), "none of ours").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", directory.join("sha256-ff")).unwrap();
-    let listed = records.list(RecordKind::Pulled).await.unwrap();
+    let listed = listed(&records, RecordKind::Pulled).await;
     let broken: Vec<_> = listed.iter().filter(|file| file.content.is_err()).map(|file| &file.path).collect();
     assert_eq!(
         (listed.len(), broken),
