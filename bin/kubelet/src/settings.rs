@@ -91,6 +91,7 @@ pub fn settings(
         node: node.to_owned(),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
+        pod_submission: understudy.pod_submission.enabled,
         file_check: config.sources.file_check_frequency.as_std(),
         url_check: config.sources.http_check_frequency.as_std(),
         node_resources,

@@ -31,7 +31,7 @@ section! {
         /// Bounds of the mailboxes.
         "mailbox" mailbox: MailboxBounds = Pointer(MailboxBounds::default()), Used;
         /// Pods accepted over HTTP.
-        "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), NotYet;
+        "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), Used;
         /// The HTTPS server.
         "server" server: ServerPolicy = Pointer(ServerPolicy::default()), Used;
         /// How often the runtime is asked for its containers.
@@ -105,8 +105,8 @@ section! {
 section! {
     /// Pods accepted over HTTP.
     pub struct PodSubmission {
-        /// Whether the server accepts pods.
-        "enabled" enabled: bool = Pointer(false), NotYet;
+        /// Whether the HTTPS server accepts pods (`POST /pods`, `DELETE /pods/{namespace}/{name}`), and those that it has accepted run.
+        "enabled" enabled: bool = Pointer(false), Used;
     }
 }
 

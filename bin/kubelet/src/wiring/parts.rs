@@ -175,6 +175,8 @@ pub struct Settings {
     pub host_ips: Vec<String>,
     /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
+    /// `podSubmission.enabled`.
+    pub pod_submission: bool,
     /// The restart rules of containers that are enabled.
     pub restart_rules: pod_sources::RestartRules,
     /// The feature gate PodReadyToStartContainersCondition.

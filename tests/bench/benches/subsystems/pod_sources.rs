@@ -73,6 +73,7 @@ impl Subject for Alone {
             files: Arc::new(FakeStaticFiles::new(stage.disk.clone())),
             url: None,
             api: None,
+            submissions: None,
             node: None,
             clock: stage.clock.clone(),
             manager,
