@@ -68,6 +68,8 @@ pub enum WhyRefused {
     Off,
     /// The manifest is wrong.
     Invalid,
+    /// The pod may not do what it wants to.
+    Forbidden,
     /// The manifest is larger than can be kept.
     TooLarge,
     /// Another pod has the name.

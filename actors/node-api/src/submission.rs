@@ -178,6 +178,7 @@ fn refusal_of(refusal: &SubmissionRefused) -> Response {
         WhyRefused::Busy => return too_many(&text),
         WhyRefused::Off => StatusCode::METHOD_NOT_ALLOWED,
         WhyRefused::Invalid => StatusCode::BAD_REQUEST,
+        WhyRefused::Forbidden => StatusCode::FORBIDDEN,
         WhyRefused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         WhyRefused::Conflict => StatusCode::CONFLICT,
         WhyRefused::NotFound => StatusCode::NOT_FOUND,

@@ -29,8 +29,9 @@ use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::{ApiPods, News};
 use crate::fetched::{FetchOutcome, Fetched};
-use crate::manifest_pods::{contained, one_pod, pods_of};
+use crate::manifest_pods::{Place, contained, one_pod, pods_of};
 use crate::manifests::{GoodManifest, Manifests, Problem, ReadReason, cut};
+use crate::pod_security::PodSecurity;
 use crate::restart_rules::RestartRules;
 use crate::static_pod;
 use crate::submitted::Submitted;
@@ -55,6 +56,8 @@ pub struct PodSourcesConfig {
     pub url_check: Duration,
     /// The node's name.
     pub node: String,
+    /// The standard that pods of manifests have to meet.
+    pub security: PodSecurity,
     /// Which restart rules of containers apply, by feature gates.
     pub restart_rules: RestartRules,
 }
@@ -223,9 +226,9 @@ impl PodSources {
             .into_iter()
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
             .collect();
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
+        let place = self.place();
         let reading = self.manifests.read(files, why, |path, bytes| {
-            contained(path, || one_pod(&static_pod::Source::File(path.to_owned()), bytes, &node, seen))
+            contained(path, || one_pod(&static_pod::Source::File(path.to_owned()), bytes, &place))
         });
         for problem in &reading.problems {
             self.report(problem);
@@ -237,6 +240,12 @@ impl PodSources {
         if self.read {
             self.tell(Source::File, reading.pods, ctx);
         }
+    }
+
+    /// For what manifests are read now.
+    fn place(&self) -> Place {
+        let config = &self.deps.config;
+        Place { node: config.node.clone(), seen: self.deps.clock.now(), security: config.security }
     }
 
     fn fetch(&mut self, ctx: &mut Ctx<Self>) {
@@ -254,9 +263,9 @@ impl PodSources {
                 return self.could_not_fetch(&url, error.to_string(), kept);
             }
         };
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
+        let place = self.place();
         let source = static_pod::Source::Http(url.clone());
-        match self.fetched.take(body, |bytes| contained(&url, || pods_of(&source, bytes, &node, seen))) {
+        match self.fetched.take(body, |bytes| contained(&url, || pods_of(&source, bytes, &place))) {
             FetchOutcome::Unchanged => self.could_fetch(&url),
             FetchOutcome::Pods(GoodManifest { pods, ignored }) => {
                 self.could_fetch(&url);

@@ -14,6 +14,7 @@ pub mod default;
 mod fetched;
 mod manifest_pods;
 pub mod manifests;
+pub mod pod_security;
 pub mod restart_rules;
 pub mod static_pod;
 mod submitted;
@@ -21,4 +22,5 @@ pub mod unsupported;
 pub mod validate;
 
 pub use actor::{PodSources, PodSourcesConfig, PodSourcesDeps, SubmissionPorts, Timer};
+pub use pod_security::{PodSecurity, SecurityLevel, StandardVersion};
 pub use restart_rules::RestartRules;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use messages::PodRef;
 use messages::facts::{Rejection, SourcePod, UNSUPPORTED_FIELDS};
 
 use crate::manifests::GoodManifest;
+use crate::pod_security::PodSecurity;
 use crate::static_pod::{Source, static_pods};
 use crate::unsupported::{Supported, unsupported};
 
@@ -19,14 +21,24 @@ pub(crate) fn contained<T>(
     supervision::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
 }
 
+/// The node for which manifests are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The node's name.
+    pub(crate) node: String,
+    /// The present time.
+    pub(crate) seen: Timestamp,
+    /// The standard that every pod has to meet.
+    pub(crate) security: PodSecurity,
+}
+
 /// The pod of a manifest that holds one, or all that is wrong with it.
 pub(crate) fn one_pod(
     source: &Source,
     bytes: &[u8],
-    node: &str,
-    seen: Timestamp,
+    place: &Place,
 ) -> Result<GoodManifest<SourcePod>, String> {
-    let GoodManifest { pods, ignored } = pods_of(source, bytes, node, seen)?;
+    let GoodManifest { pods, ignored } = pods_of(source, bytes, place)?;
     let pod = pods.into_iter().next().ok_or_else(|| format!("{}: holds no pod", source.origin()))?;
     Ok(GoodManifest { pods: pod, ignored })
 }
@@ -35,10 +47,16 @@ pub(crate) fn one_pod(
 pub(crate) fn pods_of(
     source: &Source,
     bytes: &[u8],
-    node: &str,
-    seen: Timestamp,
+    place: &Place,
 ) -> Result<GoodManifest<Vec<SourcePod>>, String> {
-    let decoded = static_pods(bytes, source, node, seen).map_err(|error| error.to_string())?;
+    let decoded = static_pods(bytes, source, &place.node, place.seen).map_err(|error| error.to_string())?;
+    for pod in &decoded.pods {
+        if let Some(violation) = place.security.violation(pod) {
+            let pod = PodRef::of(pod);
+            let origin = source.origin();
+            return Err(format!("{origin}: pod {}/{}: {violation}", pod.namespace, pod.name));
+        }
+    }
     if decoded.ignored_documents > 0 {
         tracing::warn!(
             path = source.origin(),

@@ -63,6 +63,7 @@ impl Neighbours {
                 check: 20 * SECOND,
                 url_check: 20 * SECOND,
                 node: "node".to_owned(),
+                security: Default::default(),
                 restart_rules: Default::default(),
             },
             files: Arc::new(FakeStaticFiles::new(stage.fakes.disk.clone())),

@@ -8,7 +8,6 @@ use bridge_io::NotRun;
 use bridge_io::compute::computed;
 use bridge_node::checkpoint::CheckpointError;
 use bridge_node::host::{MANIFESTS_BYTES_MAX, MANIFESTS_MAX};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
 use messages::facts::{Source, SourcePod};
@@ -19,8 +18,9 @@ use messages::pod_sources::{
 use supervision::{Ctx, Reply, ReplyLater, reply_later};
 
 use super::{PodSources, SubmissionPorts, Timer};
-use crate::manifest_pods::{contained, one_pod};
+use crate::manifest_pods::{Place, contained, one_pod};
 use crate::manifests::{GoodManifest, Problem, cut};
+use crate::pod_security::PodSecurity;
 use crate::static_pod;
 use crate::submitted::{PREFIX, kept_content, kept_manifest, kept_name, may_be_kept, refused, why_not_kept};
 
@@ -32,6 +32,8 @@ const READING: &str = "submitted pods";
 
 /// The answer to a submission.
 type Submission = Result<SubmittedPod, SubmissionRefused>;
+/// A pod, or why its manifest is refused.
+type Decoded = Result<GoodManifest<SourcePod>, SubmissionRefused>;
 /// The answer to a withdrawal.
 type Withdrawal = Result<(), SubmissionRefused>;
 
@@ -53,8 +55,7 @@ enum Found {
 async fn read_kept(
     ports: SubmissionPorts,
     names: Option<Vec<String>>,
-    node: String,
-    seen: Timestamp,
+    place: Place,
 ) -> Result<Vec<(String, Found)>, CheckpointError> {
     let names = match names {
         Some(names) => names,
@@ -74,9 +75,12 @@ async fn read_kept(
                 Some(manifest) => {
                     left -= manifest.len() as u64;
                     let manifest: Arc<[u8]> = Arc::from(manifest.as_bytes());
-                    match decoded(&ports, &name, manifest.clone(), node.clone(), seen).await {
+                    match decoded(&ports, &name, manifest.clone(), place.clone()).await {
                         Ok(Ok(good)) => Found::Pod(good, manifest.len() as u64),
-                        Ok(Err(message)) => Found::Wrong(message),
+                        Ok(Err(refusal)) if refusal.why == WhyRefused::Forbidden => {
+                            Found::Wrong(format!("{name}: {}", refusal.message))
+                        }
+                        Ok(Err(refusal)) => Found::Wrong(refusal.message),
                         Err(not_run) => Found::Unread(not_run.to_string()),
                     }
                 }
@@ -87,20 +91,30 @@ async fn read_kept(
     Ok(found)
 }
 
-/// The pod of a manifest, or what is wrong with it, found beside the actors' thread.
+/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread.
 async fn decoded(
     ports: &SubmissionPorts,
     origin: &str,
     manifest: Arc<[u8]>,
-    node: String,
-    seen: Timestamp,
-) -> Result<Result<GoodManifest<SourcePod>, String>, NotRun> {
+    place: Place,
+) -> Result<Decoded, NotRun> {
     let origin = origin.to_owned();
-    let work = move || {
-        let source = static_pod::Source::Submission(origin);
-        contained(source.origin(), || one_pod(&source, &manifest, &node, seen))
-    };
-    computed(&ports.compute, READING, work).await
+    computed(&ports.compute, READING, move || allowed(origin, &manifest, &place)).await
+}
+
+/// The pod of a manifest. What is wrong is told before what is forbidden.
+fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
+    let source = static_pod::Source::Submission(origin);
+    let any = Place { security: PodSecurity::default(), ..place.clone() };
+    let good = contained(source.origin(), || one_pod(&source, manifest, &any));
+    let good = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
+    match place.security.violation(&good.pods.pod) {
+        Some(violation) => {
+            let name = PodRef::of(&good.pods.pod).name;
+            Err(refused(WhyRefused::Forbidden, format!("pods {name:?} is forbidden: {violation}")))
+        }
+        None => Ok(good),
+    }
 }
 
 impl PodSources {
@@ -108,13 +122,8 @@ impl PodSources {
     pub(super) fn read_submitted(&mut self, ctx: &mut Ctx<Self>) {
         let Some(ports) = self.deps.submissions.clone() else { return };
         let names = self.submitted_read.then(|| self.submitted.to_read());
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        ctx.effect(
-            "read submitted pods",
-            None,
-            read_kept(ports, names, node, seen),
-            Self::have_read_submitted,
-        );
+        let reading = read_kept(ports, names, self.place());
+        ctx.effect("read submitted pods", None, reading, Self::have_read_submitted);
     }
 
     fn have_read_submitted(
@@ -206,13 +215,13 @@ impl PodSources {
     fn have_decoded(
         &mut self,
         manifest: &[u8],
-        decoded: Result<Result<GoodManifest<SourcePod>, String>, NotRun>,
+        decoded: Result<Decoded, NotRun>,
         reply: Reply<Submission>,
         ctx: &mut Ctx<Self>,
     ) {
         let judged = match decoded {
             Err(not_run) => Err(refused(WhyRefused::Busy, not_run.to_string())),
-            Ok(Err(message)) => Err(refused(WhyRefused::Invalid, message)),
+            Ok(Err(refusal)) => Err(refusal),
             Ok(Ok(good)) => self.judge(good, manifest.len() as u64),
         };
         let (name, good) = match judged {
@@ -347,9 +356,8 @@ impl Handler<SubmitPod> for PodSources {
                 return later;
             }
         };
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        let read = manifest.clone();
-        let work = async move { decoded(&ports, ORIGIN, read, node, seen).await };
+        let (place, read) = (self.place(), manifest.clone());
+        let work = async move { decoded(&ports, ORIGIN, read, place).await };
         ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
             actor.have_decoded(&manifest, decoded, reply, ctx);
         });

@@ -4,7 +4,7 @@ use bridge_node::checkpoint::CheckpointStore;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
-use pod_sources::SubmissionPorts;
+use pod_sources::{PodSecurity, SecurityLevel, StandardVersion, SubmissionPorts};
 use serde_json::json;
 use stage::ask;
 
@@ -193,6 +193,47 @@ fn a_damaged_manifest_is_told_and_stops_no_other() {
         assert_eq!(withdraw(&actor, "odd").await, Ok(()));
         assert_eq!(why(withdraw(&actor, "web").await), WhyRefused::NotFound);
         assert_eq!(near.told(Source::Submission), Some(3));
+    });
+}
+
+/// The same standard for pods of every source that is not the API server (row 17.7).
+#[test]
+fn a_pod_that_violates_the_standard_is_refused_whatever_its_source() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let hostile = |name: &str| manifest(name).replace("spec:", "spec:\n  hostPID: true");
+        stage.fakes.disk.write(format!("{MANIFESTS}/b.yaml"), hostile("b"), 0o644);
+        near.url.serve(&hostile("from-url"));
+        let kept = json!({"manifest": hostile("kept")});
+        stage.fakes.checkpoints.save("submitted-pods/default_kept-node", &kept).await.unwrap();
+        let ports =
+            SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute: stage.fakes.compute.clone() };
+        let mut deps = PodSourcesDeps { submissions: Some(ports), ..near.deps(stage) };
+        deps.config.security =
+            PodSecurity { level: SecurityLevel::Baseline, version: StandardVersion::Minor(30) };
+        let actor = stage.start(deps, PodSources::new);
+        until_read(&near, stage).await;
+        stage.until("all refusals", || near.events.count() == 3).await;
+        assert_eq!(
+            [Source::File, Source::Http, Source::Submission].map(|one| near.told(one)),
+            [Some(1), None, Some(0)]
+        );
+        let violation = "violates PodSecurity \"baseline:v1.30\": host namespaces (hostPID=true)";
+        let told: Vec<String> = near.events.heard().iter().map(|told| told.message.to_string()).collect();
+        for (origin, pod) in [
+            ("/etc/kubernetes/manifests/b.yaml", "pod default/b-node"),
+            ("http://manifests.example/pod", "pod default/from-url-node"),
+            ("submitted-pods/default_kept-node", "pods \"kept-node\" is forbidden"),
+        ] {
+            let begin = format!("{origin}: {pod}: {violation}");
+            assert!(told.iter().any(|told| told.starts_with(&begin)), "{begin}: {told:?}");
+        }
+        let refusal = submit(&actor, &hostile("web")).await.unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::Forbidden);
+        assert_eq!(refusal.message, format!("pods \"web-node\" is forbidden: {violation}"));
+        let wrong = hostile("web").replace("image: ", "imagePullPolicy: Sometimes\n    image: ");
+        assert_eq!(why(submit(&actor, &wrong).await), WhyRefused::Invalid, "what is wrong comes first");
+        assert!(submit(&actor, &manifest("web")).await.unwrap().is_new);
     });
 }
 

@@ -18,6 +18,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
             check: settings.file_check,
             url_check: settings.url_check,
             node: settings.node.clone(),
+            security: settings.pod_security,
             restart_rules: settings.restart_rules,
         },
         files: bridge.files.clone(),

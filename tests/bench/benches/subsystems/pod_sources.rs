@@ -68,6 +68,7 @@ impl Subject for Alone {
                 check: Duration::from_secs(20),
                 url_check: Duration::from_secs(20),
                 node: "node".to_owned(),
+                security: Default::default(),
                 restart_rules: Default::default(),
             },
             files: Arc::new(FakeStaticFiles::new(stage.disk.clone())),

@@ -91,6 +91,7 @@ async fn each_refusal_has_its_status() {
     for (refusal, expected) in [
         (WhyRefused::Off, 405),
         (WhyRefused::Invalid, 400),
+        (WhyRefused::Forbidden, 403),
         (WhyRefused::TooLarge, 413),
         (WhyRefused::Conflict, 409),
         (WhyRefused::NotFound, 404),
