@@ -1,4 +1,4 @@
-//! PURE: from the bytes of a manifest to the pods that PodManager is told of, or to all that is wrong with them.
+//! From the bytes of a manifest to the pods that PodManager is told of, or to all that is wrong with them.
 
 use std::sync::Arc;
 
