@@ -21,6 +21,8 @@ pub enum Source {
     File,
     /// The manifest URL.
     Http,
+    /// Requests to the kubelet's own server.
+    Submission,
     /// The API server.
     Api,
 }
@@ -31,13 +33,15 @@ impl Source {
         match self {
             Self::File => "file",
             Self::Http => "http",
+            Self::Submission => "submission",
             Self::Api => "api",
         }
     }
 
     /// The source that an annotation's value names; `None` for any other text.
     pub fn from_annotation(value: &str) -> Option<Self> {
-        [Self::File, Self::Http, Self::Api].into_iter().find(|source| source.as_str() == value)
+        let all = [Self::File, Self::Http, Self::Submission, Self::Api];
+        all.into_iter().find(|source| source.as_str() == value)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::containers::Containers;
 use crate::routes::{Answers, health_routes, read_only_routes};
 use crate::secured::{HttpsOffers, secured_routes};
+use crate::submission::Submission;
 
 /// A listener that cannot be opened is tried again this often.
 const RETRY: Duration = Duration::from_secs(5);
@@ -36,6 +37,8 @@ pub struct Secured {
     pub access: Access,
     /// Finds pods' containers and reaches into them.
     pub containers: Containers,
+    /// Has pods run that callers submit; `None` where pods cannot be submitted.
+    pub submission: Option<Submission>,
     /// Which routes the HTTPS port has.
     pub offers: HttpsOffers,
 }
@@ -96,9 +99,9 @@ impl NodeApi {
                 Some((config.read_only?, read_only_routes(answers), None, Bounds::PLAIN))
             }
             Port::Secured => {
-                let Secured { access, containers, offers } = self.deps.secured.clone()?;
+                let Secured { access, containers, submission, offers } = self.deps.secured.clone()?;
                 let tls = access.tls.clone();
-                let routes = secured_routes(answers, containers, &offers, access);
+                let routes = secured_routes(answers, containers, submission, &offers, access);
                 Some((config.secured?, routes, Some(tls), Bounds::SECURED))
             }
         }

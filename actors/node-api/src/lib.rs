@@ -1,12 +1,13 @@
 //! Duty: answers over HTTP: health; on the read-only port pods and what they wait for, metrics, usage, events, the supervision
 //!   tree and a page for browsers; over HTTPS, to callers that are authorised, these and what is in containers: logs, exec,
-//!   attach, port-forward.
+//!   attach, port-forward. Where that is switched on, callers submit pods there.
 //! Receives: nothing but HTTP requests.
 //! Sends: GetPods, GetStaticOf, GetPodStatuses, GetPodStatus, GetRuntimePods, GetRuntimePod, GetEvents,
-//!   GetSummary, GetUsageMetrics, GetConfiguration.
+//!   GetSummary, GetUsageMetrics, GetConfiguration, SubmitPod, WithdrawPod.
 //! State (rebuilt from): none; every answer is asked for when a request comes.
 //! On crash: the listeners close and open again with the next incarnation.
-//! Never does: changes anything itself, but for the log's verbosity: what a caller runs in a container is the caller's.
+//! Never does: changes anything itself, but for the log's verbosity: what a caller runs in a container is the caller's, and
+//!   submitted pods are PodSources'.
 
 mod access;
 mod actor;
@@ -27,6 +28,7 @@ mod secured;
 mod sending;
 mod shared;
 mod streaming;
+mod submission;
 mod system_logs;
 mod usage;
 mod zpages;
@@ -38,4 +40,5 @@ pub use metrics::{ApiMetrics, Registries};
 pub use routes::{Answers, health_routes, read_only_routes};
 pub use secured::{HttpsOffers, secured_routes};
 pub use shared::SharedAnswers;
+pub use submission::Submission;
 pub use zpages::{LogLevel, ZPages};

@@ -22,6 +22,7 @@ use crate::metrics::{Server, counted};
 use crate::pods::running_list;
 use crate::pprof::pprof;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
+use crate::submission::{Submission, submissions};
 use crate::system_logs::{slashed, system_logs};
 use crate::zpages::{ZPages, pages};
 
@@ -40,10 +41,11 @@ pub struct HttpsOffers {
     pub zpages: ZPages,
 }
 
-/// All routes of the HTTPS port, each guarded.
+/// All routes of the HTTPS port, each guarded; with `submission` pods can be submitted.
 pub fn secured_routes(
     answers: Answers,
     containers: Containers,
+    submission: Option<Submission>,
     offers: &HttpsOffers,
     access: Access,
 ) -> Router {
@@ -58,6 +60,10 @@ pub fn secured_routes(
         routes.merge(debugging(containers, offers)).merge(configz).merge(zpages).merge(pprof)
     } else {
         routes.merge(disabled())
+    };
+    let routes = match submission {
+        Some(submission) => routes.merge(submissions(submission)),
+        None => routes,
     };
     routes
         .layer(from_fn_with_state(access, guard))

@@ -146,7 +146,7 @@ impl Sources {
     pub fn heard_all(&self, expected: &[Source]) -> bool {
         expected.iter().all(|source| match source {
             Source::Api => self.api.is_complete(),
-            Source::File | Source::Http => self.statics.contains_key(source),
+            Source::File | Source::Http | Source::Submission => self.statics.contains_key(source),
         })
     }
 

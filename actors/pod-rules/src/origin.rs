@@ -1,4 +1,4 @@
-//! The source of a pod: static pods come from a file or URL, and mirror pods stand for them at the API
+//! The source of a pod: static pods come from a file, a URL or a submission, and mirror pods stand for them at the API
 //! server.
 
 use k8s_openapi::api::core::v1::Pod;

@@ -1,5 +1,7 @@
 //! The actor: reads when told or when it is time, and sends on what has changed.
 
+mod submission;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +10,14 @@ use std::time::Duration;
 use actix::{Actor, Handler};
 use bridge_http::manifest_url::{ManifestUrl, ManifestUrlError};
 use bridge_io::clock::Clock;
+use bridge_io::compute::Compute;
 use bridge_kube::{Follow, Said, Select, Unreadable};
+use bridge_node::checkpoint::CheckpointStore;
 use bridge_node::host::{FilesChanged, ManifestFile, StaticFiles, StaticFilesError};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::facts::{NodeObserved, Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{NodeObserved, Source, SourcePod};
 use messages::node_status::ResendNode;
 use messages::pod_manager::{ApiPodsChanged, PodsChanged};
 use messages::pod_set::{Generation, GonePod, PodSetUpdate};
@@ -25,10 +29,12 @@ use supervision::{Address, Ctx, Subsystem, blame};
 
 use crate::api_pods::{ApiPods, News};
 use crate::fetched::{FetchOutcome, Fetched};
+use crate::manifest_pods::{Place, contained, one_pod, pods_of};
 use crate::manifests::{GoodManifest, Manifests, Problem, ReadReason, cut};
+use crate::pod_security::PodSecurity;
 use crate::restart_rules::RestartRules;
-use crate::static_pod::{self, static_pods};
-use crate::unsupported::{Supported, unsupported};
+use crate::static_pod;
+use crate::submitted::Submitted;
 
 /// So many failures in a row of one URL are logged as warnings.
 const FAILURES_LOGGED: u32 = 3;
@@ -50,8 +56,19 @@ pub struct PodSourcesConfig {
     pub url_check: Duration,
     /// The node's name.
     pub node: String,
+    /// The standard that pods of manifests have to meet.
+    pub security: PodSecurity,
     /// Which restart rules of containers apply, by feature gates.
     pub restart_rules: RestartRules,
+}
+
+/// The effects for pods that are submitted to the kubelet's server.
+#[derive(Clone, Debug)]
+pub struct SubmissionPorts {
+    /// Keeps the manifests over restarts.
+    pub kept: Arc<dyn CheckpointStore>,
+    /// Reads manifests, whose size their authors choose, beside the actors' thread.
+    pub compute: Arc<dyn Compute>,
 }
 
 /// PodSources' configuration, effects and addresses.
@@ -65,6 +82,8 @@ pub struct PodSourcesDeps {
     pub url: Option<Arc<dyn ManifestUrl>>,
     /// The API server's pods; `None` for no such source.
     pub api: Option<Arc<dyn Follow<Pod>>>,
+    /// For submitted pods; `None` if pods cannot be submitted.
+    pub submissions: Option<SubmissionPorts>,
     /// NodeStatus, which tells of the Node: the API server's pods are only asked for after that. `None` if no Node is
     /// kept.
     pub node: Option<Address<ResendNode>>,
@@ -93,6 +112,8 @@ pub enum Timer {
     Tell,
     /// Tell PodManager again of this source's static pods.
     TellStatic(Source),
+    /// Read the manifests of submitted pods again.
+    ReadSubmitted,
 }
 
 /// The pods of every source.
@@ -109,6 +130,10 @@ pub struct PodSources {
     fetched: Fetched,
     fetch_failures: u32,
     url_problem: Option<String>,
+    submitted: Submitted,
+    /// Whether the manifests of submitted pods have been read.
+    submitted_read: bool,
+    submitted_problem: Option<String>,
     api_pods: ApiPods,
     api_followers: Followers<SourcePod, ApiPodsChanged, Timer>,
     /// The static pods of each source that has been read.
@@ -130,6 +155,9 @@ impl PodSources {
             fetched: Fetched::default(),
             fetch_failures: 0,
             url_problem: None,
+            submitted: Submitted::default(),
+            submitted_read: false,
+            submitted_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
             api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged, Timer::Tell),
             static_pods: BTreeMap::new(),
@@ -198,10 +226,10 @@ impl PodSources {
             .into_iter()
             .map(|file| (file.path.display().to_string(), file.content.map_err(|error| error.to_string())))
             .collect();
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        let reading = self
-            .manifests
-            .read(files, why, |path, bytes| contained(path, || one_pod(path, bytes, &node, seen)));
+        let place = self.place();
+        let reading = self.manifests.read(files, why, |path, bytes| {
+            contained(path, || one_pod(&static_pod::Source::File(path.to_owned()), bytes, &place))
+        });
         for problem in &reading.problems {
             self.report(problem);
         }
@@ -212,6 +240,12 @@ impl PodSources {
         if self.read {
             self.tell(Source::File, reading.pods, ctx);
         }
+    }
+
+    /// For what manifests are read now.
+    fn place(&self) -> Place {
+        let config = &self.deps.config;
+        Place { node: config.node.clone(), seen: self.deps.clock.now(), security: config.security }
     }
 
     fn fetch(&mut self, ctx: &mut Ctx<Self>) {
@@ -229,8 +263,9 @@ impl PodSources {
                 return self.could_not_fetch(&url, error.to_string(), kept);
             }
         };
-        let (node, seen) = (self.deps.config.node.clone(), self.deps.clock.now());
-        match self.fetched.take(body, |bytes| contained(&url, || pods_of(&url, bytes, &node, seen))) {
+        let place = self.place();
+        let source = static_pod::Source::Http(url.clone());
+        match self.fetched.take(body, |bytes| contained(&url, || pods_of(&source, bytes, &place))) {
             FetchOutcome::Unchanged => self.could_fetch(&url),
             FetchOutcome::Pods(GoodManifest { pods, ignored }) => {
                 self.could_fetch(&url);
@@ -407,66 +442,6 @@ impl PodSources {
     }
 }
 
-/// The result of `read`, in which a panic is an error. A manifest that makes the reader panic has no pod yet that could
-/// be quarantined: it counts as wrong, and the other manifests are read.
-fn contained<T>(
-    origin: &str,
-    read: impl FnOnce() -> Result<GoodManifest<T>, String>,
-) -> Result<GoodManifest<T>, String> {
-    supervision::contained(read).unwrap_or_else(|panic| Err(format!("{origin}: cannot be read: {panic}")))
-}
-
-/// The pod of a manifest file, or all that is wrong with it.
-fn one_pod(
-    path: &str,
-    bytes: &[u8],
-    node: &str,
-    seen: jiff::Timestamp,
-) -> Result<GoodManifest<SourcePod>, String> {
-    let GoodManifest { pods, ignored } =
-        pods_from(&static_pod::Source::File(path.to_owned()), bytes, node, seen)?;
-    let pod = pods.into_iter().next().ok_or_else(|| format!("{path}: holds no pod"))?;
-    Ok(GoodManifest { pods: pod, ignored })
-}
-
-/// All pods of a URL's manifest, or what is wrong with the first wrong pod.
-fn pods_of(
-    url: &str,
-    bytes: &[u8],
-    node: &str,
-    seen: jiff::Timestamp,
-) -> Result<GoodManifest<Vec<SourcePod>>, String> {
-    pods_from(&static_pod::Source::Http(url.to_owned()), bytes, node, seen)
-}
-
-fn pods_from(
-    source: &static_pod::Source,
-    bytes: &[u8],
-    node: &str,
-    seen: jiff::Timestamp,
-) -> Result<GoodManifest<Vec<SourcePod>>, String> {
-    let decoded = static_pods(bytes, source, node, seen).map_err(|error| error.to_string())?;
-    if decoded.ignored_documents > 0 {
-        tracing::warn!(
-            path = source.origin(),
-            ignored = decoded.ignored_documents,
-            "Only the first document of a manifest is a static pod"
-        );
-    }
-    let fields: Vec<String> = decoded.ignored_fields.iter().map(ToString::to_string).collect();
-    let ignored = (!fields.is_empty()).then(|| format!("{}: {}", source.origin(), fields.join("; ")));
-    Ok(GoodManifest { pods: decoded.pods.into_iter().map(source_pod).collect(), ignored })
-}
-
-fn source_pod(pod: Pod) -> SourcePod {
-    let fields = unsupported(&pod, &Supported::this_version());
-    let refused = (!fields.is_empty()).then(|| Rejection {
-        reason: UNSUPPORTED_FIELDS.to_owned(),
-        message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    });
-    SourcePod { pod: Arc::new(pod), refused, made_anew: None }
-}
-
 impl Actor for PodSources {
     type Context = Ctx<Self>;
 }
@@ -492,6 +467,7 @@ impl Subsystem for PodSources {
         }
         self.api_pods = ApiPods::new(ctx.incarnation(), self.deps.config.restart_rules);
         self.fetch(ctx);
+        self.read_submitted(ctx);
         self.ask_for_node(ctx);
     }
 
@@ -499,6 +475,7 @@ impl Subsystem for PodSources {
         match timer {
             Timer::Read => self.read(ReadReason::Listing, ctx),
             Timer::Fetch => self.fetch(ctx),
+            Timer::ReadSubmitted => self.read_submitted(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::Tell => self.api_followers.due(self.api_pods.journal(), ctx),
@@ -529,6 +506,7 @@ impl Subsystem for PodSources {
             "read": self.read,
             "problem": self.path_problem,
             "url": url,
+            "submission": self.observe_submitted(),
             "api": self.deps.api.as_ref().map(|_| serde_json::json!({
                 "pods": self.api_pods.count(),
                 "waitsForNode": !self.following,

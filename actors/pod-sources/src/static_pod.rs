@@ -32,6 +32,8 @@ pub enum Source {
     File(String),
     /// A manifest URL.
     Http(String),
+    /// A submission to the kubelet's server, by the words that errors name it with.
+    Submission(String),
 }
 
 impl Source {
@@ -40,13 +42,14 @@ impl Source {
         match self {
             Self::File(_) => messages::facts::Source::File.as_str(),
             Self::Http(_) => messages::facts::Source::Http.as_str(),
+            Self::Submission(_) => messages::facts::Source::Submission.as_str(),
         }
     }
 
-    /// The path or the URL.
+    /// The path, the URL, or the words for a submission.
     pub fn origin(&self) -> &str {
         match self {
-            Self::File(origin) | Self::Http(origin) => origin,
+            Self::File(origin) | Self::Http(origin) | Self::Submission(origin) => origin,
         }
     }
 }
@@ -99,7 +102,7 @@ pub fn static_pods(
 ) -> Result<Decoded, ManifestError> {
     let origin = source.origin();
     let mut decoded = match source {
-        Source::File(_) => decode::decode_pod(origin, bytes)?,
+        Source::File(_) | Source::Submission(_) => decode::decode_pod(origin, bytes)?,
         Source::Http(_) => decode::decode_pods(origin, bytes)?,
     };
     let pods = std::mem::take(&mut decoded.pods)

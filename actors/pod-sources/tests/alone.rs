@@ -18,6 +18,9 @@ use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use stage::{Neighbour, Stage, alone, api_pod};
 use supervision::Supervised;
 
+#[path = "alone/submission.rs"]
+mod submission;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
@@ -60,11 +63,13 @@ impl Neighbours {
                 check: 20 * SECOND,
                 url_check: 20 * SECOND,
                 node: "node".to_owned(),
+                security: Default::default(),
                 restart_rules: Default::default(),
             },
             files: Arc::new(FakeStaticFiles::new(stage.fakes.disk.clone())),
             url: Some(Arc::new(self.url.clone())),
             api: Some(Arc::new(self.api.client(&Io::current()))),
+            submissions: None,
             node: Some(self.node.address()),
             clock: stage.fakes.clock.clone(),
             manager: self.manager.address(),

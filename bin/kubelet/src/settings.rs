@@ -22,7 +22,7 @@ use node_api::NodeApiConfig;
 use object_cache::Strategy;
 use pleg::PlegConfig;
 use pod_manager::admission::{NodeView, SysctlAllowlist, node_labels};
-use pod_sources::RestartRules;
+use pod_sources::{PodSecurity, RestartRules, SecurityLevel, StandardVersion};
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
 use pod_worker::dns::ClusterDns;
@@ -91,6 +91,8 @@ pub fn settings(
         node: node.to_owned(),
         host_ips: host_ip.iter().map(ToString::to_string).collect(),
         static_pod_path: Some(&config.sources.static_pod_path).filter(|p| !p.is_empty()).map(PathBuf::from),
+        pod_submission: understudy.pod_submission.enabled,
+        pod_security: pod_security(understudy),
         file_check: config.sources.file_check_frequency.as_std(),
         url_check: config.sources.http_check_frequency.as_std(),
         node_resources,
@@ -135,6 +137,16 @@ pub fn settings(
         membership: None,
         fault_point: None,
     })
+}
+
+/// The standard of pods that do not come from the API server. Other words stop the start, and would stand for the strictest
+/// one.
+fn pod_security(understudy: &UnderstudyConfiguration) -> PodSecurity {
+    let policy = &understudy.pod_security;
+    PodSecurity {
+        level: SecurityLevel::named(&policy.enforce).unwrap_or(SecurityLevel::Restricted),
+        version: StandardVersion::parse(&policy.version).unwrap_or_default(),
+    }
 }
 
 /// How secrets and config maps are kept current; another word stops the start of a member of a cluster, and a kubelet alone reads none.

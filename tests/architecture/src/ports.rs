@@ -48,7 +48,7 @@ const PORTS: &[(&str, &[&str])] = &[
     ("actors/object-cache/", &["Clock", "Follow", "PodObjects", "Read"]),
     ("actors/pleg/", &["Clock", "ExitWatcher", "PodDirReads", "RuntimeReads"]),
     ("actors/pod-manager/", &["MirrorObjects"]),
-    ("actors/pod-sources/", &["Clock", "Follow", "ManifestUrl", "StaticFiles"]),
+    ("actors/pod-sources/", &["CheckpointStore", "Clock", "Compute", "Follow", "ManifestUrl", "StaticFiles"]),
     (
         "actors/pod-worker/",
         &["Clock", "Compute", "ExecSync", "PodDirs", "PodLifecycle", "Prober", "RuntimeReads"],

@@ -276,6 +276,8 @@ pub fn settings() -> Settings {
         node: NODE.to_owned(),
         host_ips: vec!["192.0.2.10".to_owned()],
         static_pod_path: Some(PathBuf::from(MANIFESTS)),
+        pod_submission: false,
+        pod_security: Default::default(),
         file_check: Duration::from_secs(20),
         url_check: Duration::from_secs(20),
         node_resources: node_resources.clone(),

@@ -108,6 +108,7 @@ mod tests {
         let table = [
             ("/pods", "pods proxy"),
             ("/pods/", "pods proxy"),
+            ("/pods/default/web", "pods proxy"),
             ("/podsx", "proxy"),
             ("/runningpods/", "pods proxy"),
             ("/healthz", "healthz proxy"),
@@ -151,6 +152,7 @@ mod tests {
         ];
         for (method, verb) in table {
             assert_eq!(of(method, "/pods").0, verb, "{method}");
+            assert_eq!(of(method, "/pods/default/web").0, verb, "{method}");
         }
     }
 

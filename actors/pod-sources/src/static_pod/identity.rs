@@ -6,7 +6,7 @@
 //! 2. the defaulted Pod without `status`, `metadata.uid` and the `kubernetes.io/config.*` annotations, as JSON with keys
 //!    sorted by their bytes, no blanks and no null fields,
 //! 3. the node's name,
-//! 4. the source: `file:` and the path, or `url:` and the URL.
+//! 4. the source: `file:` and the path, `url:` and the URL, or `submission:`, whatever the submission.
 //!
 //! A release that adds a default changes the JSON of every manifest, hence every UID, and restarts every static pod, as
 //! an upgrade of upstream's kubelet may. The test `uids_are_pinned` fails then.
@@ -40,6 +40,7 @@ pub fn uid_of(pod: &Pod, source: &Source, node: &str) -> String {
     let source = match source {
         Source::File(path) => format!("file:{path}"),
         Source::Http(url) => format!("url:{url}"),
+        Source::Submission(_) => "submission:".to_owned(),
     };
     let mut hasher = Sha256::new();
     for part in [VERSION, &json, node, &source] {

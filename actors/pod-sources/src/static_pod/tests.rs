@@ -65,6 +65,20 @@ fn a_url_gives_no_toleration_and_perhaps_many_pods() {
 }
 
 #[test]
+fn a_submission_gives_one_pod_whose_uid_is_the_same_however_it_came() {
+    let source = |words: &str| Source::Submission(words.to_owned());
+    let pod = one(&plain(), &source("/pods"), "node-1").unwrap();
+    assert_eq!(pod.metadata.annotations.as_ref().unwrap()[CONFIG_SOURCE], "submission");
+    assert_eq!(pod.spec.as_ref().unwrap().tolerations, None);
+    let kept = one(&plain(), &source("submitted-pods/default_web-node-1"), "node-1").unwrap();
+    assert_eq!(kept, pod);
+    assert_ne!(one(&plain(), &file(), "node-1").unwrap().metadata.uid, pod.metadata.uid);
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": []});
+    let refused = static_pods(list.to_string().as_bytes(), &source("/pods"), "n", SEEN).unwrap_err();
+    assert_eq!(refused.to_string(), "/pods: kind: wants Pod, found \"PodList\"");
+}
+
+#[test]
 fn which_manager_has_set_which_field_is_forgotten() {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "web", "managedFields": [{"manager": "m"}]}, "spec": plain()}))

@@ -74,6 +74,7 @@ mod tests {
     const RESTART: &[&str] = &[
         "UnderstudyConfiguration.legacyLogSymlinkDir",
         "UnderstudyConfiguration.mailbox",
+        "UnderstudyConfiguration.podSecurity",
         "UnderstudyConfiguration.podSubmission",
         "UnderstudyConfiguration.podWorker",
         "UnderstudyConfiguration.quarantine",

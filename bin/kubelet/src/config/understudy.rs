@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pod_sources::{SecurityLevel, StandardVersion};
 use serde_json::{Map, Value as Json};
 
 use super::document::read_document;
@@ -31,7 +32,9 @@ section! {
         /// Bounds of the mailboxes.
         "mailbox" mailbox: MailboxBounds = Pointer(MailboxBounds::default()), Used;
         /// Pods accepted over HTTP.
-        "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), NotYet;
+        "podSubmission" pod_submission: PodSubmission = Pointer(PodSubmission::default()), Used;
+        /// The Pod Security Standard of pods that do not come from the API server.
+        "podSecurity" pod_security: PodSecurityPolicy = Pointer(PodSecurityPolicy::default()), Used;
         /// The HTTPS server.
         "server" server: ServerPolicy = Pointer(ServerPolicy::default()), Used;
         /// How often the runtime is asked for its containers.
@@ -105,8 +108,19 @@ section! {
 section! {
     /// Pods accepted over HTTP.
     pub struct PodSubmission {
-        /// Whether the server accepts pods.
-        "enabled" enabled: bool = Pointer(false), NotYet;
+        /// Whether the HTTPS server accepts pods (`POST /pods`, `DELETE /pods/{namespace}/{name}`), and those that it has
+        /// accepted run.
+        "enabled" enabled: bool = Pointer(false), Used;
+    }
+}
+
+section! {
+    /// The Pod Security Standard that pods of manifests and submitted ones have to meet.
+    pub struct PodSecurityPolicy {
+        /// The level: `privileged`, `baseline` or `restricted`.
+        "enforce" enforce: String = Pointer("privileged".to_owned()), Used;
+        /// The level's version: `latest`, or that of a release, as `v1.36`.
+        "version" version: String = Pointer("latest".to_owned()), Used;
     }
 }
 
@@ -201,6 +215,16 @@ impl UnderstudyConfiguration {
         if self.quarantine.panics_max == 0 {
             broken.push("quarantine.panicsMax 0 must be at least 1".to_owned());
         }
+        let security = &self.pod_security;
+        if SecurityLevel::named(&security.enforce).is_none() {
+            broken.push(format!(
+                "podSecurity.enforce {:?} must be one of privileged, baseline, restricted",
+                security.enforce
+            ));
+        }
+        if StandardVersion::parse(&security.version).is_none() {
+            broken.push(format!("podSecurity.version {:?} must be \"latest\" or \"v1.x\"", security.version));
+        }
         for (name, dir) in
             [("legacyLogSymlinkDir", &self.legacy_log_symlink_dir), ("sysctlDir", &self.sysctl_dir)]
         {
@@ -251,6 +275,8 @@ mod tests {
         config.mailbox.per_actor.insert("pleg".to_owned(), 0);
         config.quarantine.panics_max = 0;
         config.sysctl_dir = "proc/sys".to_owned();
+        config.pod_security.enforce = "strict".to_owned();
+        config.pod_security.version = "1.36".to_owned();
         assert_eq!(
             config.validate(),
             vec![
@@ -258,6 +284,9 @@ mod tests {
                  supervision.backoffInitial (100ms)",
                 "invalid understudy configuration: mailbox.perActor.pleg 0 must be at least 1",
                 "invalid understudy configuration: quarantine.panicsMax 0 must be at least 1",
+                "invalid understudy configuration: podSecurity.enforce \"strict\" must be one of privileged, \
+                 baseline, restricted",
+                "invalid understudy configuration: podSecurity.version \"1.36\" must be \"latest\" or \"v1.x\"",
                 "invalid understudy configuration: sysctlDir \"proc/sys\" must be an absolute path or empty",
             ]
         );

@@ -35,6 +35,17 @@ fn flags_of_dead_containers_are_limits_unless_negative() {
 }
 
 #[test]
+fn the_standard_of_pods_is_that_of_the_configuration() {
+    let mut understudy = UnderstudyConfiguration::default();
+    assert_eq!(pod_security(&understudy), PodSecurity::default());
+    understudy.pod_security.enforce = "restricted".to_owned();
+    understudy.pod_security.version = "v1.30".to_owned();
+    assert_eq!(pod_security(&understudy).to_string(), "restricted:v1.30");
+    understudy.pod_security.enforce = "strict".to_owned();
+    assert_eq!(pod_security(&understudy).level, SecurityLevel::Restricted, "never less than was meant");
+}
+
+#[test]
 fn objects_are_kept_current_as_the_configuration_says() {
     let mut config = KubeletConfiguration::default();
     assert_eq!(object_strategy(&config), Strategy::Watch);

@@ -13,6 +13,7 @@ use messages::object_cache::{
 };
 use messages::pleg::{GetHeldPods, GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{ApiPodsChanged, GetPods, GetStaticOf};
+use messages::pod_sources::{SubmitPod, WithdrawPod};
 use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::stats_provider::{GetSummary, GetUsageMetrics};
@@ -29,6 +30,10 @@ pub struct Node {
     pub pods: AskPort<Outside, GetPods>,
     /// Asks for the static pod of a mirror pod.
     pub static_of: AskPort<Outside, GetStaticOf>,
+    /// Submits a pod.
+    pub submit: AskPort<Outside, SubmitPod>,
+    /// Withdraws a submitted pod.
+    pub withdraw: AskPort<Outside, WithdrawPod>,
     /// Asks for the statuses of pods.
     pub statuses: AskPort<Outside, GetPodStatuses>,
     /// Asks for the workers' reports.
@@ -101,6 +106,8 @@ impl Node {
         Self {
             pods: actors.manager.asked(),
             static_of: actors.manager.asked(),
+            submit: actors.sources.asked(),
+            withdraw: actors.sources.asked(),
             statuses: actors.status.asked(),
             workers: actors.pool.asked(),
             events: actors.events.asked(),

@@ -6,6 +6,7 @@ use bridge_metrics::Registry;
 use bridge_reviews::{ClusterReviews, ReviewMetrics, Reviews};
 use node_api::{
     Access, Answers, ApiMetrics, Containers, NodeApi, NodeApiDeps, Registries, Secured, SharedAnswers,
+    Submission,
 };
 use supervision::{Seated, Subsystem};
 
@@ -41,8 +42,10 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<NodeApi>) -> prometheus::Re
 /// The HTTPS server's settings; `None` without one.
 fn secured(wiring: &Wiring<'_>, reviewed: ReviewMetrics) -> Option<Secured> {
     let settings = &wiring.settings.server;
-    // Taken even without HTTPS, so that the test that asks form no circle sees all edges on every node.
+    // Both are taken even without HTTPS, so that the test that asks form no circle sees all edges on every node.
     let containers = containers(wiring);
+    let submission = Submission::new(wiring.actors.sources.asked(), wiring.actors.sources.asked());
+    let submission = Some(submission).filter(|_| wiring.settings.pod_submission);
     let tls = wiring.bridge.serving.clone()?;
     let reviews = wiring.bridge.cluster.as_ref().map(|cluster| {
         let reviews = ClusterReviews::new(&cluster.reviews, settings.ttls, reviewed);
@@ -50,7 +53,7 @@ fn secured(wiring: &Wiring<'_>, reviewed: ReviewMetrics) -> Option<Secured> {
     });
     let metrics = wiring.api_metrics.clone();
     let access = Access { config: Arc::new(settings.access.clone()), tls, reviews, metrics };
-    Some(Secured { access, containers, offers: settings.offers.clone() })
+    Some(Secured { access, containers, submission, offers: settings.offers.clone() })
 }
 
 fn containers(wiring: &Wiring<'_>) -> Containers {

@@ -175,6 +175,10 @@ pub struct Settings {
     pub host_ips: Vec<String>,
     /// `staticPodPath`.
     pub static_pod_path: Option<PathBuf>,
+    /// `podSecurity`.
+    pub pod_security: pod_sources::PodSecurity,
+    /// `podSubmission.enabled`.
+    pub pod_submission: bool,
     /// The restart rules of containers that are enabled.
     pub restart_rules: pod_sources::RestartRules,
     /// The feature gate PodReadyToStartContainersCondition.

@@ -56,5 +56,6 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
 fn sources(bridge: &Bridge, settings: &Settings) -> Vec<Source> {
     let file = settings.static_pod_path.iter().map(|_| Source::File);
     let url = bridge.url.iter().map(|_| Source::Http);
-    file.chain(url).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
+    let submission = settings.pod_submission.then_some(Source::Submission);
+    file.chain(url).chain(submission).chain(bridge.cluster.iter().map(|_| Source::Api)).collect()
 }

@@ -112,6 +112,11 @@ impl Client {
     /// Status and body of one request; `headers` are lines; `Connection: close` is added unless one of them is
     /// `Connection`.
     pub async fn ask(&self, method: &str, path: &str, headers: &[&str]) -> (u16, String) {
+        self.send(method, path, headers, "").await
+    }
+
+    /// The same with a body, whose length one of the headers tells.
+    pub async fn send(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         let asked = async {
             let mut stream = self.connect().await.unwrap();
             let mut request = format!("{method} {path} HTTP/1.1\r\nHost: kubelet\r\n");
@@ -123,6 +128,8 @@ impl Client {
                 request += "\r\n";
             }
             stream.write_all((request + "\r\n").as_bytes()).await.unwrap();
+            // A server that has refused the body may have closed the connection.
+            let _ = stream.write_all(body.as_bytes()).await;
             let mut bytes = Vec::new();
             // A close without a notification ends an answer too.
             let _ = stream.read_to_end(&mut bytes).await;

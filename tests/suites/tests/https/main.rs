@@ -14,4 +14,5 @@ mod hostile;
 mod http2;
 mod log_queries;
 mod server;
+mod submissions;
 mod websockets;

@@ -30,7 +30,7 @@ use messages::runtime::{
 use messages::{PodRef, PodUid};
 use node_api::{
     Access, AccessConfig, Answers, ApiMetrics, Containers, HttpsOffers, LogLevel, Registries, SharedAnswers,
-    ZPages, secured_routes,
+    Submission, ZPages, secured_routes,
 };
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -60,6 +60,8 @@ pub struct Options {
     pub system_logs: Option<PathBuf>,
     /// The program that tells the machine's journal, if queries of logs are answered.
     pub journal: Option<PathBuf>,
+    /// How pods are submitted, if they can be.
+    pub submission: Option<Submission>,
     /// The URL of the runtime's streaming server.
     pub streaming: String,
     /// The file of the authorities that may have signed that server's certificate, if not those of this machine.
@@ -82,6 +84,7 @@ impl Default for Options {
             checkpointed: None,
             system_logs: None,
             journal: None,
+            submission: None,
             streaming: "http://127.0.0.1:1".to_owned(),
             trusted: None,
             websockets: true,
@@ -296,7 +299,7 @@ impl Server {
             metrics,
         };
         let offers = offers(options.debugging, options.system_logs, options.journal);
-        let routes = secured_routes(answers, containers, &offers, access);
+        let routes = secured_routes(answers, containers, options.submission, &offers, access);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(serve_on(listener, routes, Some(tls), options.bounds));

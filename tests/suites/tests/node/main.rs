@@ -61,6 +61,7 @@ mod status;
 mod storage_limits;
 mod strain;
 mod strangers;
+mod submissions;
 mod tree;
 mod unsupported;
 mod usage;

@@ -19,6 +19,7 @@ use messages::object_cache::{
 use messages::pleg::{GetRuntimePod, GetRuntimePods};
 use messages::pod_manager::{ApiPodsChanged, GetStaticOf};
 use messages::pod_set::{PodSetDigest, PodSetUpdate};
+use messages::pod_sources::{SubmitPod, WithdrawPod};
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
@@ -69,6 +70,9 @@ async fn stir(node: &FakeNode) {
     let _ = node.node.events.ask(GetEvents, soon).await;
     let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
     let _ = node.node.static_of.ask(GetStaticOf { mirror: PodUid::new("nobody") }, soon).await;
+    let _ = node.node.submit.ask(SubmitPod { manifest: Arc::from(&b""[..]) }, soon).await;
+    let nothing = WithdrawPod { namespace: Arc::from("nowhere"), name: Arc::from("nothing") };
+    let _ = node.node.withdraw.ask(nothing, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
     let _ = node.node.volume_stats.ask(GetVolumeStats, soon).await;
     let _ = node.node.summary.ask(GetSummary { only_cpu_and_memory: true }, soon).await;

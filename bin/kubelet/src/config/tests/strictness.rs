@@ -99,8 +99,6 @@ fn our_own_kind_is_read_as_strictly() {
     );
     let loaded = loaded(&["--understudy-config", &file]);
     assert_eq!(loaded.understudy.mailbox.per_actor["pleg"], 7);
-    assert_eq!(
-        super::beside_defaults(&loaded.warnings),
-        ["these settings are accepted but have no effect yet: podSubmission (understudy)"]
-    );
+    assert!(loaded.understudy.pod_submission.enabled);
+    assert_eq!(super::beside_defaults(&loaded.warnings), Vec::<&str>::new());
 }

@@ -64,6 +64,17 @@ pub(super) fn node(
     certificates: &Certificates,
     fields: Value,
 ) -> (Node, tempfile::TempDir) {
+    node_with(environment, case, certificates, fields, Value::Null)
+}
+
+/// The same with these fields in its UnderstudyConfiguration.
+pub(super) fn node_with(
+    environment: &Arc<Environment>,
+    case: &str,
+    certificates: &Certificates,
+    fields: Value,
+    understudy: Value,
+) -> (Node, tempfile::TempDir) {
     let files = tempfile::tempdir().expect("a temporary directory");
     let write = |name: &str, text: &str| {
         let path = files.path().join(name);
@@ -80,7 +91,7 @@ pub(super) fn node(
             "x509": {"clientCAFile": write("ca.crt", &certificates.authority)},
         },
     });
-    let options = Options { kubelet: with(secured, fields), ..Options::default() };
+    let options = Options { kubelet: with(secured, fields), understudy, ..Options::default() };
     (Node::alone(environment, case, options), files)
 }
 

@@ -20,6 +20,7 @@ mod restarts;
 mod rules;
 mod samples;
 mod strain;
+mod submission;
 mod usage;
 
 use crate::Alone;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<(&'static str, Alone)> {
         rules::ALL,
         samples::ALL,
         strain::ALL,
+        submission::ALL,
         usage::ALL,
     ]
     .concat()

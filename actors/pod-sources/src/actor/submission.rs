@@ -1,0 +1,394 @@
+//! Pods that are submitted to the kubelet's server (row 1.8): each is told to PodManager, and its sender answered, when its
+//! manifest is safe on the disk. An incarnation begins with what is there.
+
+use std::sync::Arc;
+
+use actix::Handler;
+use bridge_io::NotRun;
+use bridge_io::compute::computed;
+use bridge_node::checkpoint::CheckpointError;
+use bridge_node::host::{MANIFESTS_BYTES_MAX, MANIFESTS_MAX};
+use k8s_openapi::api::core::v1::Pod;
+use messages::PodRef;
+use messages::facts::{Source, SourcePod};
+use messages::pod_set::Generation;
+use messages::pod_sources::{
+    SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
+};
+use supervision::{Ctx, Reply, ReplyLater, reply_later};
+
+use super::{PodSources, SubmissionPorts, Timer};
+use crate::manifest_pods::{Place, contained, one_pod};
+use crate::manifests::{GoodManifest, Problem, cut};
+use crate::pod_security::PodSecurity;
+use crate::static_pod;
+use crate::submitted::{PREFIX, kept_content, kept_manifest, kept_name, may_be_kept, refused, why_not_kept};
+
+/// What errors call a manifest that was just submitted.
+const ORIGIN: &str = "/pods";
+
+/// Manifests are read one after the other, on one thread at most.
+const READING: &str = "submitted pods";
+
+/// The answer to a submission.
+type Submission = Result<SubmittedPod, SubmissionRefused>;
+/// A pod, or why its manifest is refused.
+type Decoded = Result<GoodManifest<SourcePod>, SubmissionRefused>;
+/// The answer to a withdrawal.
+type Withdrawal = Result<(), SubmissionRefused>;
+
+/// What reading a kept manifest comes to.
+enum Found {
+    /// Its pod, and its size.
+    Pod(GoodManifest<SourcePod>, u64),
+    /// There is no such manifest any more.
+    Nothing,
+    /// It is wrong.
+    Wrong(String),
+    /// It was damaged, and was set aside.
+    Damaged(String),
+    /// It cannot be read now.
+    Unread(String),
+}
+
+/// Reads kept manifests, all of them unless some are named. What is beyond the bounds of all manifests is not read.
+async fn read_kept(
+    ports: SubmissionPorts,
+    names: Option<Vec<String>>,
+    place: Place,
+) -> Result<Vec<(String, Found)>, CheckpointError> {
+    let names = match names {
+        Some(names) => names,
+        None => ports.kept.list(PREFIX).await?,
+    };
+    let (mut found, mut left) = (Vec::new(), MANIFESTS_BYTES_MAX);
+    for name in names.into_iter().take(MANIFESTS_MAX) {
+        let one = match ports.kept.load(&name).await {
+            Ok(None) => Found::Nothing,
+            Err(error @ CheckpointError::Corrupt { .. }) => Found::Damaged(error.to_string()),
+            Err(error) => Found::Unread(error.to_string()),
+            Ok(Some(content)) => match kept_manifest(&content) {
+                None => Found::Wrong(format!("{name}: it has no manifest")),
+                Some(manifest) if manifest.len() as u64 > left => {
+                    Found::Wrong(format!("{name}: all together are larger than {MANIFESTS_BYTES_MAX} bytes"))
+                }
+                Some(manifest) => {
+                    left -= manifest.len() as u64;
+                    let manifest: Arc<[u8]> = Arc::from(manifest.as_bytes());
+                    match decoded(&ports, &name, manifest.clone(), place.clone()).await {
+                        Ok(Ok(good)) => Found::Pod(good, manifest.len() as u64),
+                        Ok(Err(refusal)) if refusal.why == WhyRefused::Forbidden => {
+                            Found::Wrong(format!("{name}: {}", refusal.message))
+                        }
+                        Ok(Err(refusal)) => Found::Wrong(refusal.message),
+                        Err(not_run) => Found::Unread(not_run.to_string()),
+                    }
+                }
+            },
+        };
+        found.push((name, one));
+    }
+    Ok(found)
+}
+
+/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread.
+async fn decoded(
+    ports: &SubmissionPorts,
+    origin: &str,
+    manifest: Arc<[u8]>,
+    place: Place,
+) -> Result<Decoded, NotRun> {
+    let origin = origin.to_owned();
+    computed(&ports.compute, READING, move || allowed(origin, &manifest, &place)).await
+}
+
+/// The pod of a manifest. What is wrong is told before what is forbidden.
+fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
+    let source = static_pod::Source::Submission(origin);
+    let any = Place { security: PodSecurity::default(), ..place.clone() };
+    let good = contained(source.origin(), || one_pod(&source, manifest, &any));
+    let good = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
+    match place.security.violation(&good.pods.pod) {
+        Some(violation) => {
+            let name = PodRef::of(&good.pods.pod).name;
+            Err(refused(WhyRefused::Forbidden, format!("pods {name:?} is forbidden: {violation}")))
+        }
+        None => Ok(good),
+    }
+}
+
+impl PodSources {
+    /// Reads the kept manifests: all that are there, or later those that could not be read.
+    pub(super) fn read_submitted(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(ports) = self.deps.submissions.clone() else { return };
+        let names = self.submitted_read.then(|| self.submitted.to_read());
+        let reading = read_kept(ports, names, self.place());
+        ctx.effect("read submitted pods", None, reading, Self::have_read_submitted);
+    }
+
+    fn have_read_submitted(
+        &mut self,
+        found: Result<Vec<(String, Found)>, CheckpointError>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                // Nothing is known of the pods, which is not the same as there being none.
+                let message = error.to_string();
+                if self.submitted_problem.as_ref() != Some(&message) {
+                    tracing::error!(err = message, "The manifests of submitted pods cannot be read");
+                }
+                self.submitted_problem = Some(message);
+                return ctx.set_timer(Timer::ReadSubmitted, self.deps.config.check);
+            }
+        };
+        self.submitted_problem = None;
+        for (name, one) in found {
+            // One that was replaced or withdrawn meanwhile is no longer what was read.
+            if !self.submitted_read || self.submitted.waits(&name) {
+                self.take_kept(&name, one);
+            }
+        }
+        self.submitted_read = true;
+        if !self.submitted.to_read().is_empty() {
+            ctx.set_timer(Timer::ReadSubmitted, self.deps.config.check);
+        }
+        self.tell_submitted(ctx);
+    }
+
+    fn take_kept(&mut self, name: &str, one: Found) {
+        let problem = match one {
+            Found::Pod(good, bytes) => {
+                if let Some(fields) = good.ignored {
+                    self.report_ignored(name, &cut(&fields));
+                }
+                return self.submitted.found(name, good.pods, bytes);
+            }
+            Found::Nothing => return self.submitted.vanished(name),
+            Found::Damaged(message) => {
+                self.submitted.vanished(name);
+                message
+            }
+            Found::Wrong(message) => {
+                self.submitted.wrong(name);
+                message
+            }
+            Found::Unread(message) => {
+                if !self.submitted.unread(name) {
+                    return;
+                }
+                message
+            }
+        };
+        self.report(&Problem { path: name.to_owned(), message: cut(&problem), kept: false });
+    }
+
+    fn tell_submitted(&mut self, ctx: &mut Ctx<Self>) {
+        self.tell(Source::Submission, self.submitted.pods(), ctx);
+    }
+
+    /// A submission or a withdrawal begins, where pods can be submitted and those of before are known.
+    fn begin_change(&mut self) -> Result<SubmissionPorts, SubmissionRefused> {
+        let Some(ports) = self.deps.submissions.clone() else {
+            return Err(refused(WhyRefused::Off, "pods cannot be submitted on this node"));
+        };
+        if !self.submitted_read {
+            return Err(refused(
+                WhyRefused::Busy,
+                "the pods that were submitted before have not been read yet",
+            ));
+        }
+        self.submitted.begin()?;
+        Ok(ports)
+    }
+
+    fn answer<T>(
+        &mut self,
+        answer: Result<T, SubmissionRefused>,
+        reply: Reply<Result<T, SubmissionRefused>>,
+    ) {
+        self.submitted.end();
+        reply.send(answer);
+    }
+
+    fn have_decoded(
+        &mut self,
+        manifest: &[u8],
+        decoded: Result<Decoded, NotRun>,
+        reply: Reply<Submission>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let judged = match decoded {
+            Err(not_run) => Err(refused(WhyRefused::Busy, not_run.to_string())),
+            Ok(Err(refusal)) => Err(refusal),
+            Ok(Ok(good)) => self.judge(good, manifest.len() as u64),
+        };
+        let (name, good) = match judged {
+            Ok(Judged::New(name, good)) => (name, good),
+            Ok(Judged::Same(known)) => {
+                return self.answer(Ok(SubmittedPod { pod: known, is_new: false }), reply);
+            }
+            Err(refusal) => return self.answer(Err(refusal), reply),
+        };
+        let Some(ports) = self.deps.submissions.clone() else { return };
+        // A manifest that was decoded is a text.
+        let content = kept_content(manifest).unwrap_or_default();
+        let save = ports.kept.save(&name, &content);
+        ctx.effect("keep a submitted pod", None, save, move |actor, saved, ctx| {
+            actor.have_saved(name, good, saved, reply, ctx);
+        });
+    }
+
+    /// What becomes of a manifest that is right.
+    fn judge(&mut self, good: GoodManifest<SourcePod>, bytes: u64) -> Result<Judged, SubmissionRefused> {
+        let pod = &good.pods.pod;
+        let pod_ref = PodRef::of(pod);
+        let (namespace, name) = (&pod_ref.namespace, &pod_ref.name);
+        if let Some(source) = self.has_name(&pod_ref) {
+            let text =
+                format!("a pod {namespace}/{name} is there already, from source {:?}", source.as_str());
+            return Err(refused(WhyRefused::Conflict, text));
+        }
+        let name = kept_name(namespace, name);
+        match self.submitted.admit(&name, pod, bytes)? {
+            Some(known) => Ok(Judged::Same(known)),
+            None => Ok(Judged::New(name, good)),
+        }
+    }
+
+    /// The source of manifests that has a pod of this name. PodManager would run one of the two alone.
+    fn has_name(&self, pod: &PodRef) -> Option<Source> {
+        let is_there = |pods: &[SourcePod]| {
+            pods.iter().map(|one| PodRef::of(&one.pod)).any(|one| one.full_name() == pod.full_name())
+        };
+        let of_url = || self.fetched.pods().is_some_and(is_there).then_some(Source::Http);
+        is_there(&self.manifests.pods()).then_some(Source::File).or_else(of_url)
+    }
+
+    fn have_saved(
+        &mut self,
+        name: String,
+        good: GoodManifest<SourcePod>,
+        saved: Result<(), CheckpointError>,
+        reply: Reply<Submission>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        let Err(error) = saved else {
+            if let Some(fields) = &good.ignored {
+                self.report_ignored(&name, &cut(fields));
+            }
+            let pod = self.submitted.put(&name, good.pods);
+            self.tell_submitted(ctx);
+            return self.answer(Ok(SubmittedPod { pod, is_new: true }), reply);
+        };
+        tracing::error!(name, %error, "The manifest of a submitted pod cannot be kept");
+        let refusal = refused(why_not_kept(&error), error.to_string());
+        let ports = self.deps.submissions.clone().filter(|_| may_be_kept(&error));
+        let Some(ports) = ports else {
+            self.submitted.gave_up(&name, false);
+            return self.answer(Err(refusal), reply);
+        };
+        // No later kubelet may run what was refused: what may be on the disk is removed.
+        ctx.effect("forget a refused pod", None, ports.kept.remove(&name), move |actor, removed, _| {
+            actor.submitted.gave_up(&name, removed.is_err());
+            actor.answer(Err(refusal), reply);
+        });
+    }
+
+    fn have_withdrawn(
+        &mut self,
+        name: &str,
+        removed: Result<(), CheckpointError>,
+        reply: Reply<Withdrawal>,
+        ctx: &mut Ctx<Self>,
+    ) {
+        if let Err(error) = removed {
+            tracing::error!(name, %error, "The manifest of a submitted pod cannot be removed");
+            self.submitted.gave_up(name, false);
+            return self.answer(Err(refused(why_not_kept(&error), error.to_string())), reply);
+        }
+        self.removals += 1;
+        let when = Generation { incarnation: ctx.incarnation(), number: self.removals };
+        self.submitted.remove(name, when);
+        self.tell_submitted(ctx);
+        self.answer(Ok(()), reply);
+    }
+
+    pub(super) fn observe_submitted(&self) -> Option<serde_json::Value> {
+        self.deps.submissions.as_ref().map(|_| {
+            serde_json::json!({
+                "pods": self.submitted.pods().len(),
+                "withoutPod": self.submitted.without_pod(),
+                "read": self.submitted_read,
+                "problem": self.submitted_problem,
+            })
+        })
+    }
+}
+
+/// What becomes of a manifest.
+enum Judged {
+    /// The pod is there already.
+    Same(Arc<Pod>),
+    /// The manifest is to be kept under this name.
+    New(String, GoodManifest<SourcePod>),
+}
+
+impl Handler<SubmitPod> for PodSources {
+    type Result = ReplyLater<Submission>;
+
+    fn handle(&mut self, ask: SubmitPod, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        let manifest = ask.manifest;
+        if manifest.len() > SUBMISSION_BYTES_MAX {
+            let text = format!(
+                "the manifest has {} bytes, at most {SUBMISSION_BYTES_MAX} can be submitted",
+                manifest.len()
+            );
+            reply.send(Err(refused(WhyRefused::TooLarge, text)));
+            return later;
+        }
+        let ports = match self.begin_change() {
+            Ok(ports) => ports,
+            Err(refusal) => {
+                reply.send(Err(refusal));
+                return later;
+            }
+        };
+        let (place, read) = (self.place(), manifest.clone());
+        let work = async move { decoded(&ports, ORIGIN, read, place).await };
+        ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
+            actor.have_decoded(&manifest, decoded, reply, ctx);
+        });
+        later
+    }
+}
+
+impl Handler<WithdrawPod> for PodSources {
+    type Result = ReplyLater<Withdrawal>;
+
+    fn handle(&mut self, ask: WithdrawPod, ctx: &mut Ctx<Self>) -> Self::Result {
+        let (later, reply) = reply_later();
+        let WithdrawPod { namespace, name } = ask;
+        let ports = match self.begin_change() {
+            Ok(ports) => ports,
+            Err(refusal) => {
+                reply.send(Err(refusal));
+                return later;
+            }
+        };
+        let placed = format!("{name}-{}", self.deps.config.node.to_lowercase());
+        let names = [kept_name(&namespace, &name), kept_name(&namespace, &placed)];
+        match self.submitted.withdraw(&names, &format!("{namespace}/{name}")) {
+            Ok(name) => {
+                let remove = ports.kept.remove(&name);
+                ctx.effect("forget a submitted pod", None, remove, move |actor, removed, ctx| {
+                    actor.have_withdrawn(&name, removed, reply, ctx);
+                });
+            }
+            Err(refusal) => self.answer(Err(refusal), reply),
+        }
+        later
+    }
+}
