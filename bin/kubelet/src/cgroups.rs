@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use bridge_cri::wire::{self, RuntimeConfigRequest};
 use bridge_cri::{CriError, CriErrorKind, Runtime};
+use bridge_io::{Io, lasting};
 use bridge_metrics::Registry;
 use bridge_node::cgroups::{CgroupDriver, CgroupError, CgroupVersion, Cgroups};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
@@ -74,13 +75,39 @@ async fn ask_once(runtime: &dyn Runtime) -> DriverAnswer {
 /// Waits until a runtime that was silent at the start answers with another driver than the assumed one; for ever if it
 /// agrees. Another driver changes the name of every cgroup, so the process has to restart; no pod can have started
 /// meanwhile.
-pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> CgroupDriver {
+async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> CgroupDriver {
     loop {
         tokio::time::sleep(PAUSE).await;
         match ask_once(&*runtime).await {
             DriverAnswer::Silent(_) => {}
             DriverAnswer::Driver(driver) if driver != assumed => return driver,
             _ => return std::future::pending().await,
+        }
+    }
+}
+
+/// Ends when a runtime that was silent at the start states another cgroup driver than was assumed.
+pub fn watch_driver(
+    io: &Io,
+    runtime: &Arc<dyn Runtime>,
+    assumed: Option<CgroupDriver>,
+) -> impl Future<Output = CgroupDriver> + use<> {
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    if let Some(assumed) = assumed {
+        let runtime = runtime.clone();
+        let watch = move || {
+            let (runtime, tell) = (runtime.clone(), tell.clone());
+            async move {
+                let driver = disagreement(runtime, assumed).await;
+                let _ending = tell.send(driver).await;
+            }
+        };
+        drop(io.spawn(lasting("watch the runtime's cgroup driver", watch)));
+    }
+    async move {
+        match told.recv().await {
+            Some(driver) => driver,
+            None => std::future::pending().await,
         }
     }
 }

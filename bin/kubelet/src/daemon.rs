@@ -154,7 +154,7 @@ fn start_and_wait(loaded: &Loaded, hooks: Hooks) -> anyhow::Result<ExitCode> {
         if let Some(event) = cgroups::version_event(bridge.cgroups.version()) {
             node.record.tell_or_count(event);
         }
-        let wrong_driver = watch_driver(&bridge, unconfirmed.then_some(driver));
+        let wrong_driver = cgroups::watch_driver(&bridge.io, &bridge.runtime, unconfirmed.then_some(driver));
         if let Some(started) = hooks.started {
             started(&tree);
         }
@@ -511,31 +511,6 @@ async fn reload_at(mut hang_ups: Signal, reload: Address<ReloadConfiguration>) {
     while hang_ups.recv().await.is_some() {
         // An order that waits already stands for this one, too.
         reload.tell_or_count(ReloadConfiguration);
-    }
-}
-
-/// Ends when a runtime that was silent at the start states another cgroup driver than was assumed.
-fn watch_driver(
-    bridge: &Bridge,
-    assumed: Option<CgroupDriver>,
-) -> impl Future<Output = CgroupDriver> + use<> {
-    let (tell, mut told) = tokio::sync::mpsc::channel(1);
-    if let Some(assumed) = assumed {
-        let runtime = bridge.runtime.clone();
-        let watch = move || {
-            let (runtime, tell) = (runtime.clone(), tell.clone());
-            async move {
-                let driver = cgroups::disagreement(runtime, assumed).await;
-                let _ending = tell.send(driver).await;
-            }
-        };
-        drop(bridge.io.spawn(lasting("watch the runtime's cgroup driver", watch)));
-    }
-    async move {
-        match told.recv().await {
-            Some(driver) => driver,
-            None => std::future::pending().await,
-        }
     }
 }
 
