@@ -75,7 +75,7 @@ async fn ask_once(runtime: &dyn Runtime) -> DriverAnswer {
 /// Waits until a runtime that was silent at the start answers with another driver than the assumed one; for ever if it
 /// agrees. Another driver changes the name of every cgroup, so the process has to restart; no pod can have started
 /// meanwhile.
-async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> CgroupDriver {
+pub async fn disagreement(runtime: Arc<dyn Runtime>, assumed: CgroupDriver) -> CgroupDriver {
     loop {
         tokio::time::sleep(PAUSE).await;
         match ask_once(&*runtime).await {
