@@ -142,6 +142,11 @@ impl Submitted {
             let text = format!("pod {} was submitted with another content", full_name());
             return Err(refused(WhyRefused::Conflict, text));
         }
+        let uid = PodRef::of(pod).uid;
+        if self.kept.values().any(|kept| PodRef::of(&kept.pod.pod).uid == uid) {
+            let text = format!("the UID of pod {} is that of another submitted pod", full_name());
+            return Err(refused(WhyRefused::Conflict, text));
+        }
         let names: BTreeSet<&String> =
             self.kept.keys().chain(self.without.keys()).chain(self.changing.keys()).collect();
         if names.len() >= MANIFESTS_MAX && !self.without.contains_key(name) {
@@ -332,6 +337,9 @@ mod tests {
         let refusal = submitted.admit(&name("a"), &pod("a", "two"), 10).unwrap_err();
         assert_eq!(refusal.why, WhyRefused::Conflict);
         assert_eq!(refusal.message, "pod a_default was submitted with another content");
+        let mut twin = pod("b", "one");
+        twin.metadata.uid = Some("uid-a".to_owned());
+        assert_eq!(why(submitted.admit(&name("b"), &twin, 10)), WhyRefused::Conflict, "its UID is taken");
     }
 
     #[test]

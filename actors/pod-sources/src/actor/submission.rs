@@ -245,9 +245,11 @@ impl PodSources {
         let pod = &good.pods.pod;
         let pod_ref = PodRef::of(pod);
         let (namespace, name) = (&pod_ref.namespace, &pod_ref.name);
-        if let Some(source) = self.has_name(&pod_ref) {
-            let text =
-                format!("a pod {namespace}/{name} is there already, from source {:?}", source.as_str());
+        if let Some(source) = self.taken_by(&pod_ref) {
+            let source = source.as_str();
+            let text = format!(
+                "a pod {namespace}/{name}, or one of its UID, is there already, from source {source:?}"
+            );
             return Err(refused(WhyRefused::Conflict, text));
         }
         let name = kept_name(namespace, name);
@@ -257,13 +259,19 @@ impl PodSources {
         }
     }
 
-    /// The source of manifests that has a pod of this name. PodManager would run one of the two alone.
-    fn has_name(&self, pod: &PodRef) -> Option<Source> {
-        let is_there = |pods: &[SourcePod]| {
-            pods.iter().map(|one| PodRef::of(&one.pod)).any(|one| one.full_name() == pod.full_name())
+    /// The other source that has a pod of this name, or of this UID, which a manifest may give itself. PodManager would run one
+    /// of the two alone.
+    fn taken_by(&self, pod: &PodRef) -> Option<Source> {
+        let is_other = |one: &SourcePod| {
+            let one = PodRef::of(&one.pod);
+            one.uid == pod.uid || one.full_name() == pod.full_name()
         };
-        let of_url = || self.fetched.pods().is_some_and(is_there).then_some(Source::Http);
-        is_there(&self.manifests.pods()).then_some(Source::File).or_else(of_url)
+        let of_url =
+            || self.fetched.pods().is_some_and(|pods| pods.iter().any(is_other)).then_some(Source::Http);
+        // Names of the API server's pods are apart from those of manifests.
+        let of_api = || self.api_pods.journal().get(&pod.uid).map(|_| Source::Api);
+        let of_file = self.manifests.pods().iter().any(is_other).then_some(Source::File);
+        of_file.or_else(of_url).or_else(of_api)
     }
 
     fn have_saved(

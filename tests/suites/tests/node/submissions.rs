@@ -46,7 +46,7 @@ fn a_submitted_pod_runs_over_a_restart_until_it_is_withdrawn() {
         node.until("both to be Ready again", |pods| is_up(pods, "web") && is_up(pods, "file")).await;
         sandbox.pass(Duration::from_secs(120)).await;
         let counts = world.runtime.counts();
-        let of = |rpc| counts.get(&rpc).copied().unwrap_or_default();
+        let of = |rpc: Rpc| counts.get(&rpc).copied().unwrap_or_default();
         assert_eq!((of(Rpc::RunPodSandbox), of(Rpc::StopContainer)), (2, 0), "nothing was touched");
         let again = node.node.submit.ask(submission("web"), SOON).await.expect("an answer");
         assert!(!again.expect("it is there").is_new);
