@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::blame;
+use crate::cell::Vitality;
 use crate::context::{Ctx, Subsystem};
 use crate::effects::Failed;
 use crate::envelope::Entry;
@@ -31,6 +32,9 @@ const BUDGET: usize = 128;
 const SLICE: Duration = Duration::from_millis(10);
 /// Messages handled before the pump looks at effects, timers and streams again.
 const BATCH: usize = 8;
+/// Of messages that an actor other than the pod's worker handles, those that took so long stand in the pod's history: most take
+/// microseconds, and each change of a pod is told to ten actors.
+const NOTED_FROM: Duration = Duration::from_millis(1);
 /// By how much a timer of a quarantined pod is put off.
 const QUARANTINED_TIMER: Duration = Duration::from_secs(5);
 
@@ -190,9 +194,7 @@ impl<A: Subsystem> Pump<A> {
             let Some(Entry { name, pod, envelope, .. }) = met else { continue };
             let (of, since) = (pod.clone(), Instant::now());
             work(actor, ctx, &self.lane, name, pod, |actor, ctx| envelope.handle(actor, ctx));
-            if let Some(of) = of {
-                ctx.tree.history().handled(of.as_str(), ctx.cell.kind, name, since.elapsed());
-            }
+            note(ctx, of.as_ref(), name, since.elapsed());
         }
         done
     }
@@ -200,6 +202,14 @@ impl<A: Subsystem> Pump<A> {
 
 /// Marks the unwind by which an effect's panic is raised again in its actor.
 pub(crate) struct EffectPanicked;
+
+/// Notes in a pod's history that a message has been handled: by the pod's own worker, or in a time that may be of interest.
+fn note<A: Subsystem>(ctx: &Ctx<A>, pod: Option<&PodUid>, what: &'static str, took: Duration) {
+    let is_of_interest = ctx.cell.vitality == Vitality::Child || took >= NOTED_FROM;
+    if let Some(pod) = pod.filter(|_| is_of_interest) {
+        ctx.tree.history().handled(pod.as_str(), ctx.cell.kind, what, took);
+    }
+}
 
 /// Does one piece of work, which the actor's cell shows while it lasts.
 fn work<A: Subsystem>(

@@ -130,7 +130,16 @@ fn what_explains_pods_is_pure() {
     let crates = workspace();
     let mut shipped = crates["pod-why"].shipped_with.clone();
     shipped.sort();
-    let pure = ["jiff", "k8s-openapi", "pod-rules", "serde", "serde_json", "thiserror", "unicode-width"];
+    let pure = [
+        "bridge-pace",
+        "jiff",
+        "k8s-openapi",
+        "pod-rules",
+        "serde",
+        "serde_json",
+        "thiserror",
+        "unicode-width",
+    ];
     assert_eq!(shipped, pure);
 }
 

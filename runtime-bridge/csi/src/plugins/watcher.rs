@@ -95,8 +95,8 @@ impl Followers {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all streams, since what they told is known no longer: what goes now would not be told. Whoever follows anew is offered
-    /// everything, and takes what is not offered as gone.
+    /// Ends all streams, since what they told is known no longer: what goes now would not be told. A follower that follows anew is
+    /// offered everything, and takes what is not offered as gone.
     fn renew(&self) {
         self.lock().clear();
         self.changed.notify_one();
