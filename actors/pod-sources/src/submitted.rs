@@ -32,6 +32,10 @@ const UNDER_WAY_MAX: usize = 16;
 /// So many pods are remembered that were withdrawn.
 const WITHDRAWN_MAX: usize = 1024;
 
+/// The most bytes of one pod as JSON: a manifest of a few bytes may have aliases that stand for many. The API server's store
+/// takes 1.5 MiB.
+pub(crate) const POD_BYTES_MAX: u64 = 1 << 20;
+
 /// The field of a kept manifest that has its text.
 const MANIFEST: &str = "manifest";
 
@@ -60,6 +64,12 @@ pub(crate) fn kept_content(manifest: &[u8]) -> Option<Value> {
 /// The text of a kept manifest; `None` if the content is another one.
 pub(crate) fn kept_manifest(content: &Value) -> Option<&str> {
     content.get(MANIFEST).and_then(Value::as_str)
+}
+
+/// How many bytes a pod has as JSON but for the time at which it was seen, which is another one after each restart.
+pub(crate) fn held_bytes(pod: &Pod) -> u64 {
+    let json = serde_json::to_vec(&without_time(pod)).expect("a Pod has string keys only, hence is JSON");
+    json.len() as u64
 }
 
 /// The kind of refusal of a manifest that could not be kept.
@@ -93,6 +103,7 @@ enum Without {
 #[derive(Debug)]
 struct Kept {
     pod: SourcePod,
+    /// What the pod holds, as [`held_bytes`] counts.
     bytes: u64,
 }
 
@@ -102,7 +113,7 @@ pub(crate) struct Submitted {
     kept: BTreeMap<String, Kept>,
     /// Names of manifests on the disk that give no pod.
     without: BTreeMap<String, Without>,
-    /// Names whose manifests are being written or removed, with the bytes that are written.
+    /// Names whose manifests are being written or removed, with the bytes that the pods hold that are written.
     changing: BTreeMap<String, u64>,
     under_way: usize,
     /// When a pod was withdrawn last. The pod may come back.
@@ -125,8 +136,7 @@ impl Submitted {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// Whether a pod may be kept under this name, with a manifest of so many bytes; then its manifest counts as being written.
-    /// The pod that is there already, if it is the same.
+    /// Whether a pod may be kept under this name, which holds so many bytes; then its manifest counts as being written. The pod that is there already, if it is the same.
     pub(crate) fn admit(
         &mut self,
         name: &str,
@@ -150,15 +160,17 @@ impl Submitted {
                 format!("{MANIFESTS_MAX} submitted pods are there already"),
             ));
         }
-        let all: u64 = self.kept.values().map(|kept| kept.bytes).chain(self.changing.values().copied()).sum();
-        if all.saturating_add(bytes) > MANIFESTS_BYTES_MAX {
-            let text = format!(
-                "the manifests of all submitted pods would have more than {MANIFESTS_BYTES_MAX} bytes"
-            );
+        if self.bytes().saturating_add(bytes) > MANIFESTS_BYTES_MAX {
+            let text = format!("all submitted pods would have more than {MANIFESTS_BYTES_MAX} bytes as JSON");
             return Err(refused(WhyRefused::Full, text));
         }
         self.changing.insert(name.to_owned(), bytes);
         Ok(None)
+    }
+
+    /// How many bytes all pods hold, with those that are being written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.kept.values().map(|kept| kept.bytes).chain(self.changing.values().copied()).sum()
     }
 
     /// The manifest of a pod is on the disk.
@@ -260,14 +272,15 @@ impl Submitted {
 
 /// Whether two pods are the same but for the time at which each was seen.
 fn is_same(known: &Pod, new: &Pod) -> bool {
-    let without_time = |pod: &Pod| {
-        let mut pod = pod.clone();
-        if let Some(annotations) = &mut pod.metadata.annotations {
-            annotations.remove(CONFIG_SEEN_ANNOTATION);
-        }
-        pod
-    };
     without_time(known) == without_time(new)
+}
+
+fn without_time(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(CONFIG_SEEN_ANNOTATION);
+    }
+    pod
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! Pods that are submitted to the kubelet's server (row 1.8).
 
+use bridge_io::NotRun;
+use bridge_io::compute::{Compute, Piece};
 use bridge_node::checkpoint::CheckpointStore;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
@@ -10,12 +14,34 @@ use stage::ask;
 
 use super::*;
 
+/// Needs this long for each piece of computing; with nothing there, no piece ends.
+#[derive(Debug)]
+struct Slow(Option<Duration>);
+
+impl Compute for Slow {
+    fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
+        let needs = self.0;
+        async move {
+            match needs {
+                Some(needs) => tokio::time::sleep(needs).await,
+                None => std::future::pending().await,
+            }
+            piece();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
 /// The name under which the manifest of the pod `web` is kept.
 const KEPT: &str = "submitted-pods/default_web-node";
 
 fn start(near: &Neighbours, stage: &Stage<'_>) -> Supervised<PodSources> {
-    let ports =
-        SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute: stage.fakes.compute.clone() };
+    start_with(near, stage, stage.fakes.compute.clone())
+}
+
+fn start_with(near: &Neighbours, stage: &Stage<'_>, compute: Arc<dyn Compute>) -> Supervised<PodSources> {
+    let ports = SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute };
     stage.start(PodSourcesDeps { submissions: Some(ports), ..near.deps(stage) }, PodSources::new)
 }
 
@@ -150,6 +176,62 @@ fn what_is_wrong_is_refused_with_the_field_and_leaves_nothing() {
         let told = near.events.last().unwrap();
         assert_eq!(&*told.reason, "IgnoredFields");
         assert!(told.message.contains("hostnetwork"), "{}", told.message);
+    });
+}
+
+/// A few bytes of YAML stand for many: what counts is what the pod holds.
+#[test]
+fn a_pod_that_aliases_make_large_is_refused_and_does_not_come_back() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let large = |name: &str| {
+            let aliases = "    - *one\n".repeat(20);
+            format!("{}    args:\n    - &one {}\n{aliases}", manifest(name), "x".repeat(64 << 10))
+        };
+        assert!(large("web").len() < SUBMISSION_BYTES_MAX / 4);
+        let kept = json!({"manifest": large("kept")});
+        stage.fakes.checkpoints.save("submitted-pods/default_kept-node", &kept).await.unwrap();
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
+        let begin = "submitted-pods/default_kept-node: pod default/kept-node has ";
+        assert!(told.iter().any(|told| told.starts_with(begin)), "{told:?}");
+        let refusal = submit(&actor, &large("web")).await.unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::TooLarge, "{}", refusal.message);
+        assert!(refusal.message.contains("pod default/web-node has 13"), "{}", refusal.message);
+        assert!(refusal.message.ends_with("as JSON, at most 1048576 can be kept"), "{}", refusal.message);
+        assert_eq!(names_on_disk(stage).await, ["submitted-pods/default_kept-node"]);
+    });
+}
+
+#[test]
+fn all_kept_manifests_are_read_however_long_that_takes() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        for number in 0..40 {
+            let content = json!({"manifest": manifest(&format!("p{number}"))});
+            let name = format!("submitted-pods/default_p{number}-node");
+            stage.fakes.checkpoints.save(&name, &content).await.unwrap();
+        }
+        let _actor = start_with(&near, stage, Arc::new(Slow(Some(10 * SECOND))));
+        stage.pass(450 * SECOND).await;
+        assert_eq!(near.told(Source::Submission), Some(40));
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1, "no deadline has passed");
+    });
+}
+
+#[test]
+fn a_manifest_whose_reading_does_not_end_holds_up_no_incarnation() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        stage.fakes.checkpoints.save(KEPT, &json!({"manifest": manifest("web")})).await.unwrap();
+        let _actor = start_with(&near, stage, Arc::new(Slow(None)));
+        stage.pass(400 * SECOND).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
+        assert!(told.iter().any(|told| told.contains("was not read within 120s")), "{told:?}");
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1);
     });
 }
 
