@@ -23,8 +23,8 @@ use crate::manifests::{GoodManifest, Problem, cut};
 use crate::pod_security::PodSecurity;
 use crate::static_pod;
 use crate::submitted::{
-    POD_BYTES_MAX, PREFIX, held_bytes, kept_content, kept_manifest, kept_name, may_be_kept, refused,
-    why_not_kept,
+    POD_BYTES_MAX, PREFIX, Size, held_bytes, kept_content, kept_manifest, kept_name, kept_tenant,
+    may_be_kept, refused, short_tenant, why_not_kept,
 };
 
 /// What errors call a manifest that was just submitted.
@@ -53,8 +53,8 @@ type Withdrawal = Result<(), SubmissionRefused>;
 
 /// What reading a kept manifest comes to.
 enum Found {
-    /// Its pod.
-    Pod(GoodPod),
+    /// Its pod, and the tenant for which it counts.
+    Pod(GoodPod, Arc<str>),
     /// There is no such manifest any more.
     Nothing,
     /// It is wrong.
@@ -102,7 +102,7 @@ async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut 
         }
         Ok(Ok(good)) => {
             *left -= good.bytes;
-            Found::Pod(good)
+            Found::Pod(good, kept_tenant(&content))
         }
         Ok(Err(refusal)) if matches!(refusal.why, WhyRefused::Forbidden | WhyRefused::TooLarge) => {
             Found::Wrong(format!("{name}: {}", refusal.message))
@@ -124,7 +124,8 @@ async fn in_time<T>(
     })
 }
 
-/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread; an error if it was not found in time.
+/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread; an error if that was not done in
+/// time.
 async fn decoded(
     ports: &SubmissionPorts,
     origin: &str,
@@ -205,11 +206,11 @@ impl PodSources {
 
     fn take_kept(&mut self, name: &str, one: Found) {
         let problem = match one {
-            Found::Pod(GoodPod { manifest, bytes }) => {
+            Found::Pod(GoodPod { manifest, bytes }, tenant) => {
                 if let Some(fields) = manifest.ignored {
                     self.report_ignored(name, &cut(&fields));
                 }
-                return self.submitted.found(name, manifest.pods, bytes);
+                return self.submitted.found(name, manifest.pods, Size { tenant, bytes });
             }
             Found::Nothing => return self.submitted.vanished(name),
             Found::Damaged(message) => {
@@ -261,6 +262,7 @@ impl PodSources {
     fn have_decoded(
         &mut self,
         manifest: &[u8],
+        tenant: Arc<str>,
         decoded: Result<Decoded, String>,
         reply: Reply<Submission>,
         ctx: &mut Ctx<Self>,
@@ -268,7 +270,7 @@ impl PodSources {
         let judged = match decoded {
             Err(not_read) => Err(refused(WhyRefused::Busy, not_read)),
             Ok(Err(refusal)) => Err(refusal),
-            Ok(Ok(good)) => self.judge(good),
+            Ok(Ok(good)) => self.judge(good, tenant.clone()),
         };
         let (name, good) = match judged {
             Ok(Judged::New(name, good)) => (name, good),
@@ -279,7 +281,7 @@ impl PodSources {
         };
         let Some(ports) = self.deps.submissions.clone() else { return };
         // A manifest that was decoded is a text.
-        let content = kept_content(manifest).unwrap_or_default();
+        let content = kept_content(manifest, &tenant).unwrap_or_default();
         let save = ports.kept.save(&name, &content);
         ctx.effect("keep a submitted pod", None, save, move |actor, saved, ctx| {
             actor.have_saved(name, good, saved, reply, ctx);
@@ -287,7 +289,7 @@ impl PodSources {
     }
 
     /// What becomes of a manifest that is right.
-    fn judge(&mut self, good: GoodPod) -> Result<Judged, SubmissionRefused> {
+    fn judge(&mut self, good: GoodPod, tenant: Arc<str>) -> Result<Judged, SubmissionRefused> {
         let pod = &good.manifest.pods.pod;
         let pod_ref = PodRef::of(pod);
         let (namespace, name) = (&pod_ref.namespace, &pod_ref.name);
@@ -297,7 +299,7 @@ impl PodSources {
             return Err(refused(WhyRefused::Conflict, text));
         }
         let name = kept_name(namespace, name);
-        match self.submitted.admit(&name, pod, good.bytes)? {
+        match self.submitted.admit(&name, pod, Size { tenant, bytes: good.bytes })? {
             Some(known) => Ok(Judged::Same(known)),
             None => Ok(Judged::New(name, good.manifest)),
         }
@@ -386,7 +388,7 @@ impl Handler<SubmitPod> for PodSources {
 
     fn handle(&mut self, ask: SubmitPod, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let manifest = ask.manifest;
+        let SubmitPod { manifest, tenant } = ask;
         if manifest.len() > SUBMISSION_BYTES_MAX {
             let text = format!(
                 "the manifest has {} bytes, at most {SUBMISSION_BYTES_MAX} can be submitted",
@@ -405,7 +407,7 @@ impl Handler<SubmitPod> for PodSources {
         let (place, read) = (self.place(), manifest.clone());
         let work = async move { decoded(&ports, ORIGIN, read, place).await };
         ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
-            actor.have_decoded(&manifest, decoded, reply, ctx);
+            actor.have_decoded(&manifest, short_tenant(&tenant), decoded, reply, ctx);
         });
         later
     }

@@ -46,7 +46,16 @@ fn start_with(near: &Neighbours, stage: &Stage<'_>, compute: Arc<dyn Compute>) -
 }
 
 async fn submit(actor: &Supervised<PodSources>, manifest: &str) -> Result<SubmittedPod, SubmissionRefused> {
-    ask(actor, SubmitPod { manifest: Arc::from(manifest.as_bytes()) }, 10 * SECOND).await.unwrap()
+    submit_for(actor, manifest, "jane").await
+}
+
+async fn submit_for(
+    actor: &Supervised<PodSources>,
+    manifest: &str,
+    tenant: &str,
+) -> Result<SubmittedPod, SubmissionRefused> {
+    let submission = SubmitPod { manifest: Arc::from(manifest.as_bytes()), tenant: Arc::from(tenant) };
+    ask(actor, submission, 10 * SECOND).await.unwrap()
 }
 
 async fn withdraw(actor: &Supervised<PodSources>, name: &str) -> Result<(), SubmissionRefused> {
@@ -232,6 +241,36 @@ fn a_manifest_whose_reading_does_not_end_holds_up_no_incarnation() {
         let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
         assert!(told.iter().any(|told| told.contains("was not read within 120s")), "{told:?}");
         assert_eq!(stage.actor::<PodSources>().await.incarnation, 1);
+    });
+}
+
+/// Also over a restart, and those of before there were tenants are of one more.
+#[test]
+fn one_tenant_does_not_take_all_places() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        for number in 0..512 {
+            let pod = format!("p{number}");
+            let tenant = if number < 2 { json!({}) } else { json!({"tenant": "crowd"}) };
+            let mut kept = json!({"manifest": manifest(&pod)});
+            kept.as_object_mut().unwrap().extend(tenant.as_object().unwrap().clone());
+            let name = format!("submitted-pods/default_{pod}-node");
+            stage.fakes.checkpoints.save(&name, &kept).await.unwrap();
+        }
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(512));
+        for name in ["one", "two"] {
+            assert!(submit_for(&actor, &manifest(name), "crowd").await.unwrap().is_new);
+        }
+        let refusal = submit_for(&actor, &manifest("three"), "crowd").await.unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::Full);
+        assert!(refusal.message.contains("512 pods submitted by \"crowd\""), "{}", refusal.message);
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert_eq!(why(submit_for(&actor, &manifest("three"), "crowd").await), WhyRefused::Full);
+        assert!(submit_for(&actor, &manifest("three"), "jane").await.unwrap().is_new);
     });
 }
 
