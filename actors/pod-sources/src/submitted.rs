@@ -91,10 +91,26 @@ pub(crate) fn kept_manifest(content: &Value) -> Option<&str> {
     content.get(MANIFEST).and_then(Value::as_str)
 }
 
-/// How many bytes a pod has as JSON but for the time at which it was seen, which is another one after each restart.
-pub(crate) fn held_bytes(pod: &Pod) -> u64 {
-    let json = serde_json::to_vec(&without_time(pod)).expect("a Pod has string keys only, hence is JSON");
-    json.len() as u64
+/// What a pod holds, but for the time at which it was seen, which is another one after each restart. Two pods are the same if
+/// this is: a UID may be the author's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Its bytes as JSON.
+    pub(crate) bytes: u64,
+    /// The SHA-256 of them.
+    digest: [u8; 32],
+}
+
+impl Held {
+    /// What this pod holds. The work is for beside the actors' thread.
+    pub(crate) fn by(pod: &Pod) -> Self {
+        let mut pod = pod.clone();
+        if let Some(annotations) = &mut pod.metadata.annotations {
+            annotations.remove(CONFIG_SEEN_ANNOTATION);
+        }
+        let json = serde_json::to_vec(&pod).expect("a Pod has string keys only, hence is JSON");
+        Self { bytes: json.len() as u64, digest: Sha256::digest(&json).into() }
+    }
 }
 
 /// The kind of refusal of a manifest that could not be kept.
@@ -130,8 +146,8 @@ enum Without {
 pub(crate) struct Size {
     /// The tenant that has submitted it.
     pub(crate) tenant: Arc<str>,
-    /// What the pod holds, as [`held_bytes`] counts.
-    pub(crate) bytes: u64,
+    /// What the pod holds.
+    pub(crate) held: Held,
 }
 
 #[derive(Debug)]
@@ -180,7 +196,7 @@ impl Submitted {
         let full_name = || PodRef::of(pod).full_name();
         self.not_changing(name, full_name)?;
         if let Some(known) = self.kept.get(name) {
-            if is_same(&known.pod.pod, pod) {
+            if known.size.held == size.held {
                 return Ok(Some(known.pod.pod.clone()));
             }
             let text = format!("pod {} was submitted with another content", full_name());
@@ -194,7 +210,7 @@ impl Submitted {
                 format!("{MANIFESTS_MAX} submitted pods are there already"),
             ));
         }
-        if self.bytes().saturating_add(size.bytes) > MANIFESTS_BYTES_MAX {
+        if self.bytes().saturating_add(size.held.bytes) > MANIFESTS_BYTES_MAX {
             let text = format!("all submitted pods would have more than {MANIFESTS_BYTES_MAX} bytes as JSON");
             return Err(refused(WhyRefused::Full, text));
         }
@@ -209,16 +225,14 @@ impl Submitted {
         let own = || self.sizes().filter(move |one| one.tenant == *tenant);
         if own().count() >= TENANT_PODS_MAX {
             let text = format!(
-                "{TENANT_PODS_MAX} pods submitted by {:?} are there already, half of the {MANIFESTS_MAX} for all",
-                tenant
+                "{TENANT_PODS_MAX} pods submitted by {tenant:?} are there already, half of the {MANIFESTS_MAX} for all"
             );
             return Err(refused(WhyRefused::Full, text));
         }
-        if own().map(|one| one.bytes).sum::<u64>().saturating_add(size.bytes) > TENANT_BYTES_MAX {
+        if own().map(|one| one.held.bytes).sum::<u64>().saturating_add(size.held.bytes) > TENANT_BYTES_MAX {
             let text = format!(
-                "the pods submitted by {:?} would have more than {TENANT_BYTES_MAX} bytes as JSON, half of those \
-                 for all",
-                tenant
+                "the pods submitted by {tenant:?} would have more than {TENANT_BYTES_MAX} bytes as JSON, half of those \
+                 for all"
             );
             return Err(refused(WhyRefused::Full, text));
         }
@@ -232,7 +246,7 @@ impl Submitted {
 
     /// How many bytes all pods hold, with those that are being written.
     pub(crate) fn bytes(&self) -> u64 {
-        self.sizes().map(|size| size.bytes).sum()
+        self.sizes().map(|size| size.held.bytes).sum()
     }
 
     /// The manifest of a pod is on the disk.
@@ -332,19 +346,6 @@ impl Submitted {
     }
 }
 
-/// Whether two pods are the same but for the time at which each was seen.
-fn is_same(known: &Pod, new: &Pod) -> bool {
-    without_time(known) == without_time(new)
-}
-
-fn without_time(pod: &Pod) -> Pod {
-    let mut pod = pod.clone();
-    if let Some(annotations) = &mut pod.metadata.annotations {
-        annotations.remove(CONFIG_SEEN_ANNOTATION);
-    }
-    pod
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,7 +368,7 @@ mod tests {
     }
 
     fn size(tenant: &str, bytes: u64) -> Size {
-        Size { tenant: Arc::from(tenant), bytes }
+        Size { tenant: Arc::from(tenant), held: Held { bytes, ..Held::default() } }
     }
 
     fn keep(submitted: &mut Submitted, pod_name: &str) {
@@ -418,9 +419,13 @@ mod tests {
         let mut again = pod("a", "one");
         let later = Some([(CONFIG_SEEN_ANNOTATION.to_owned(), "later".to_owned())].into());
         again.metadata.annotations = later;
-        let known = submitted.admit(&name("a"), &again, size("jane", 10)).unwrap().unwrap();
+        let of = |pod: &Pod| Size { tenant: Arc::from("jane"), held: Held::by(pod) };
+        submitted.found(&name("a"), runnable(pod("a", "one")), of(&pod("a", "one")));
+        let known = submitted.admit(&name("a"), &again, of(&again)).unwrap().unwrap();
         assert_eq!(known, submitted.pods()[0].pod);
-        let refusal = submitted.admit(&name("a"), &pod("a", "two"), size("jane", 10)).unwrap_err();
+        let other = pod("a", "two");
+        assert_eq!(other.metadata.uid, again.metadata.uid, "the author has chosen it");
+        let refusal = submitted.admit(&name("a"), &other, of(&other)).unwrap_err();
         assert_eq!(refusal.why, WhyRefused::Conflict);
         assert_eq!(refusal.message, "pod a_default was submitted with another content");
     }

@@ -15,6 +15,7 @@ use messages::pod_set::Generation;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
+use serde_json::Value;
 use supervision::{Ctx, Effect, Reply, ReplyLater, reply_later};
 
 use super::{PodSources, SubmissionPorts, Timer};
@@ -23,8 +24,8 @@ use crate::manifests::{GoodManifest, Problem, cut};
 use crate::pod_security::PodSecurity;
 use crate::static_pod;
 use crate::submitted::{
-    POD_BYTES_MAX, PREFIX, Size, held_bytes, kept_content, kept_manifest, kept_name, kept_tenant,
-    may_be_kept, refused, short_tenant, why_not_kept,
+    Held, POD_BYTES_MAX, PREFIX, Size, kept_content, kept_manifest, kept_name, kept_tenant, may_be_kept,
+    refused, short_tenant, why_not_kept,
 };
 
 /// What errors call a manifest that was just submitted.
@@ -40,14 +41,15 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// A pod that may run.
 struct GoodPod {
     manifest: GoodManifest<SourcePod>,
-    /// What the pod holds.
-    bytes: u64,
+    held: Held,
 }
 
 /// The answer to a submission.
 type Submission = Result<SubmittedPod, SubmissionRefused>;
 /// A pod, or why its manifest is refused.
 type Decoded = Result<GoodPod, SubmissionRefused>;
+/// A pod that was submitted, what is to be kept, and what the pod counts for; or why its manifest is refused.
+type Taken = Result<(GoodManifest<SourcePod>, Value, Size), SubmissionRefused>;
 /// The answer to a withdrawal.
 type Withdrawal = Result<(), SubmissionRefused>;
 
@@ -96,12 +98,13 @@ async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut 
     let Some(manifest) = kept_manifest(&content) else {
         return Found::Wrong(format!("{name}: it has no manifest"));
     };
-    match decoded(ports, name, Arc::from(manifest.as_bytes()), place).await {
-        Ok(Ok(good)) if good.bytes > *left => {
+    let (origin, manifest) = (name.to_owned(), manifest.to_owned());
+    match worked(ports, move || allowed(origin, manifest.as_bytes(), &place)).await {
+        Ok(Ok(good)) if good.held.bytes > *left => {
             Found::Wrong(format!("{name}: all together hold more than {MANIFESTS_BYTES_MAX} bytes"))
         }
         Ok(Ok(good)) => {
-            *left -= good.bytes;
+            *left -= good.held.bytes;
             Found::Pod(good, kept_tenant(&content))
         }
         Ok(Err(refusal)) if matches!(refusal.why, WhyRefused::Forbidden | WhyRefused::TooLarge) => {
@@ -124,20 +127,23 @@ async fn in_time<T>(
     })
 }
 
-/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread; an error if that was not done in
-/// time.
-async fn decoded(
+/// What such work on a manifest comes to, done beside the actors' thread; an error if that was not done in time.
+async fn worked<T: Send + 'static>(
     ports: &SubmissionPorts,
-    origin: &str,
-    manifest: Arc<[u8]>,
-    place: Place,
-) -> Result<Decoded, String> {
-    let origin = origin.to_owned();
-    let work = computed(&ports.compute, READING, move || allowed(origin, &manifest, &place));
-    match tokio::time::timeout(STEP_WITHIN, work).await {
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    match tokio::time::timeout(STEP_WITHIN, computed(&ports.compute, READING, work)).await {
         Ok(done) => done.map_err(|not_run| not_run.to_string()),
         Err(_) => Err(format!("the manifest was not read within {STEP_WITHIN:?}")),
     }
+}
+
+/// The pod of a manifest that was submitted, with what is to be kept.
+fn taken(manifest: &[u8], tenant: Arc<str>, place: &Place) -> Taken {
+    let GoodPod { manifest: good, held } = allowed(ORIGIN.to_owned(), manifest, place)?;
+    // A manifest that was decoded is a text.
+    let content = kept_content(manifest, &tenant).unwrap_or_default();
+    Ok((good, content, Size { tenant, held }))
 }
 
 /// The pod of a manifest. What is wrong is told before what is forbidden.
@@ -147,7 +153,8 @@ fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
     let good = contained(source.origin(), || one_pod(&source, manifest, &any));
     let manifest = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
     let pod = &manifest.pods.pod;
-    let bytes = held_bytes(pod);
+    let held = Held::by(pod);
+    let bytes = held.bytes;
     if bytes > POD_BYTES_MAX {
         let PodRef { namespace, name, .. } = PodRef::of(pod);
         let text =
@@ -159,7 +166,7 @@ fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
             let name = PodRef::of(pod).name;
             Err(refused(WhyRefused::Forbidden, format!("pods {name:?} is forbidden: {violation}")))
         }
-        None => Ok(GoodPod { manifest, bytes }),
+        None => Ok(GoodPod { manifest, held }),
     }
 }
 
@@ -206,11 +213,11 @@ impl PodSources {
 
     fn take_kept(&mut self, name: &str, one: Found) {
         let problem = match one {
-            Found::Pod(GoodPod { manifest, bytes }, tenant) => {
+            Found::Pod(GoodPod { manifest, held }, tenant) => {
                 if let Some(fields) = manifest.ignored {
                     self.report_ignored(name, &cut(&fields));
                 }
-                return self.submitted.found(name, manifest.pods, Size { tenant, bytes });
+                return self.submitted.found(name, manifest.pods, Size { tenant, held });
             }
             Found::Nothing => return self.submitted.vanished(name),
             Found::Damaged(message) => {
@@ -261,27 +268,25 @@ impl PodSources {
 
     fn have_decoded(
         &mut self,
-        manifest: &[u8],
-        tenant: Arc<str>,
-        decoded: Result<Decoded, String>,
+        decoded: Result<Taken, String>,
         reply: Reply<Submission>,
         ctx: &mut Ctx<Self>,
     ) {
         let judged = match decoded {
             Err(not_read) => Err(refused(WhyRefused::Busy, not_read)),
             Ok(Err(refusal)) => Err(refusal),
-            Ok(Ok(good)) => self.judge(good, tenant.clone()),
+            Ok(Ok((good, content, size))) => {
+                self.judge(&good.pods.pod, size).map(|judged| (judged, good, content))
+            }
         };
-        let (name, good) = match judged {
-            Ok(Judged::New(name, good)) => (name, good),
-            Ok(Judged::Same(known)) => {
+        let (name, good, content) = match judged {
+            Ok((Judged::New(name), good, content)) => (name, good, content),
+            Ok((Judged::Same(known), ..)) => {
                 return self.answer(Ok(SubmittedPod { pod: known, is_new: false }), reply);
             }
             Err(refusal) => return self.answer(Err(refusal), reply),
         };
         let Some(ports) = self.deps.submissions.clone() else { return };
-        // A manifest that was decoded is a text.
-        let content = kept_content(manifest, &tenant).unwrap_or_default();
         let save = ports.kept.save(&name, &content);
         ctx.effect("keep a submitted pod", None, save, move |actor, saved, ctx| {
             actor.have_saved(name, good, saved, reply, ctx);
@@ -289,8 +294,7 @@ impl PodSources {
     }
 
     /// What becomes of a manifest that is right.
-    fn judge(&mut self, good: GoodPod, tenant: Arc<str>) -> Result<Judged, SubmissionRefused> {
-        let pod = &good.manifest.pods.pod;
+    fn judge(&mut self, pod: &Pod, size: Size) -> Result<Judged, SubmissionRefused> {
         let pod_ref = PodRef::of(pod);
         let (namespace, name) = (&pod_ref.namespace, &pod_ref.name);
         if let Some(source) = self.has_name(&pod_ref) {
@@ -299,9 +303,9 @@ impl PodSources {
             return Err(refused(WhyRefused::Conflict, text));
         }
         let name = kept_name(namespace, name);
-        match self.submitted.admit(&name, pod, Size { tenant, bytes: good.bytes })? {
+        match self.submitted.admit(&name, pod, size)? {
             Some(known) => Ok(Judged::Same(known)),
-            None => Ok(Judged::New(name, good.manifest)),
+            None => Ok(Judged::New(name)),
         }
     }
 
@@ -380,7 +384,7 @@ enum Judged {
     /// The pod is there already.
     Same(Arc<Pod>),
     /// The manifest is to be kept under this name.
-    New(String, GoodManifest<SourcePod>),
+    New(String),
 }
 
 impl Handler<SubmitPod> for PodSources {
@@ -404,10 +408,10 @@ impl Handler<SubmitPod> for PodSources {
                 return later;
             }
         };
-        let (place, read) = (self.place(), manifest.clone());
-        let work = async move { decoded(&ports, ORIGIN, read, place).await };
+        let (place, tenant) = (self.place(), short_tenant(&tenant));
+        let work = async move { worked(&ports, move || taken(&manifest, tenant, &place)).await };
         ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
-            actor.have_decoded(&manifest, short_tenant(&tenant), decoded, reply, ctx);
+            actor.have_decoded(decoded, reply, ctx);
         });
         later
     }

@@ -188,6 +188,30 @@ fn what_is_wrong_is_refused_with_the_field_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn a_uid_that_the_author_has_chosen_makes_no_two_pods_the_same() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        let chosen = |image: &str| {
+            manifest("web")
+                .replace("name: web\nspec", "name: web\n  uid: mine\nspec")
+                .replace("demo:1", image)
+        };
+        let first = submit(&actor, &chosen("demo:1")).await.unwrap();
+        assert_eq!((first.is_new, first.pod.metadata.uid.as_deref()), (true, Some("mine")));
+        assert_eq!(why(submit(&actor, &chosen("demo:2")).await), WhyRefused::Conflict);
+        stage.pass(SECOND).await;
+        assert!(!submit(&actor, &chosen("demo:1")).await.unwrap().is_new, "but for the time it is the same");
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert!(!submit(&actor, &chosen("demo:1")).await.unwrap().is_new);
+        assert_eq!(why(submit(&actor, &chosen("demo:2")).await), WhyRefused::Conflict);
+    });
+}
+
 /// A few bytes of YAML stand for many: what counts is what the pod holds.
 #[test]
 fn a_pod_that_aliases_make_large_is_refused_and_does_not_come_back() {
