@@ -23,13 +23,15 @@ pub const SUBMISSION_BYTES_MAX: usize = 512 << 10;
 pub struct SubmitPod {
     /// The manifest's bytes, YAML or JSON.
     pub manifest: Arc<[u8]>,
+    /// The tenant that the caller counts for: one has at most half of the room for submitted pods.
+    pub tenant: Arc<str>,
 }
 delivery!(SubmitPod => Result<SubmittedPod, SubmissionRefused>: Command, Reject);
 
 /// A manifest may hold secrets in its environment: it is not shown.
 impl fmt::Debug for SubmitPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SubmitPod({} bytes)", self.manifest.len())
+        write!(f, "SubmitPod({} bytes of {:?})", self.manifest.len(), self.tenant)
     }
 }
 

@@ -81,7 +81,7 @@ async fn submit(
     request: Request,
 ) -> Response {
     let (pod, answer) = match submission.place(&caller) {
-        Some(_place) => submitted(&submission, request).await,
+        Some(_place) => submitted(&submission, caller.0.tenant(), request).await,
         None => (String::new(), too_many("too many submissions of pods are under way\n")),
     };
     audit("submit", &caller, &connection, &pod, answer.status());
@@ -89,7 +89,7 @@ async fn submit(
 }
 
 /// The pod's name as far as it is known, and the answer.
-async fn submitted(submission: &Submission, request: Request) -> (String, Response) {
+async fn submitted(submission: &Submission, tenant: Arc<str>, request: Request) -> (String, Response) {
     let refused = |answer: Response| (String::new(), answer);
     if let Some(wrong) = wrong_type(request.headers()) {
         let text = format!("content type {wrong:?}: use one of {}\n", TYPES.join(", "));
@@ -114,7 +114,7 @@ async fn submitted(submission: &Submission, request: Request) -> (String, Respon
             return refused(plain(StatusCode::REQUEST_TIMEOUT, text));
         }
     };
-    let ask = SubmitPod { manifest: Arc::from(&manifest[..]) };
+    let ask = SubmitPod { manifest: Arc::from(&manifest[..]), tenant };
     drop(manifest);
     match submission.submit.ask(ask, KEPT_WITHIN).await {
         Ok(Ok(submitted)) => {

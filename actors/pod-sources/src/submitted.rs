@@ -32,8 +32,21 @@ const UNDER_WAY_MAX: usize = 16;
 /// So many pods are remembered that were withdrawn.
 const WITHDRAWN_MAX: usize = 1024;
 
+/// The most bytes of one pod as JSON: a manifest of a few bytes may have aliases that stand for many. The API server's store
+/// takes 1.5 MiB.
+pub(crate) const POD_BYTES_MAX: u64 = 1 << 20;
+
 /// The field of a kept manifest that has its text.
 const MANIFEST: &str = "manifest";
+/// The field of a kept manifest that has the tenant. One without it counts for the tenant of no name.
+const TENANT: &str = "tenant";
+
+/// A tenant has at most so many of the pods, half of all.
+const TENANT_PODS_MAX: usize = MANIFESTS_MAX / 2;
+/// The pods of a tenant hold at most so many bytes, half of all.
+const TENANT_BYTES_MAX: u64 = MANIFESTS_BYTES_MAX / 2;
+/// A longer name of a tenant is kept as its hash.
+const TENANT_NAME_BYTES_MAX: usize = 256;
 
 /// A refusal of this kind, with a text of bounded length.
 pub(crate) fn refused(why: WhyRefused, message: impl AsRef<str>) -> SubmissionRefused {
@@ -47,19 +60,57 @@ pub(crate) fn kept_name(namespace: &str, name: &str) -> String {
     if full.len() <= NAME_BYTES_MAX {
         return format!("{PREFIX}{full}");
     }
-    let hash: String = Sha256::digest(&full).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let begin: String = full.chars().take(CUT_NAME_BYTES).collect();
-    format!("{PREFIX}{begin}_{hash}")
+    format!("{PREFIX}{begin}_{}", hash(&full))
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of a tenant, or what stands for a long one.
+pub(crate) fn short_tenant(tenant: &Arc<str>) -> Arc<str> {
+    match tenant.len() <= TENANT_NAME_BYTES_MAX {
+        true => tenant.clone(),
+        false => hash(tenant).into(),
+    }
 }
 
 /// What is kept of a manifest; `None` if it is no text.
-pub(crate) fn kept_content(manifest: &[u8]) -> Option<Value> {
-    std::str::from_utf8(manifest).ok().map(|text| json!({ MANIFEST: text }))
+pub(crate) fn kept_content(manifest: &[u8], tenant: &str) -> Option<Value> {
+    std::str::from_utf8(manifest).ok().map(|text| json!({ MANIFEST: text, TENANT: tenant }))
+}
+
+/// The tenant of a kept manifest.
+pub(crate) fn kept_tenant(content: &Value) -> Arc<str> {
+    short_tenant(&Arc::<str>::from(content.get(TENANT).and_then(Value::as_str).unwrap_or_default()))
 }
 
 /// The text of a kept manifest; `None` if the content is another one.
 pub(crate) fn kept_manifest(content: &Value) -> Option<&str> {
     content.get(MANIFEST).and_then(Value::as_str)
+}
+
+/// What a pod holds, but for the time at which it was seen, which is another one after each restart. Two pods are the same if
+/// this is: a UID may be the author's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Its bytes as JSON.
+    pub(crate) bytes: u64,
+    /// The SHA-256 of them.
+    digest: [u8; 32],
+}
+
+impl Held {
+    /// What this pod holds. The work is for beside the actors' thread.
+    pub(crate) fn by(pod: &Pod) -> Self {
+        let mut pod = pod.clone();
+        if let Some(annotations) = &mut pod.metadata.annotations {
+            annotations.remove(CONFIG_SEEN_ANNOTATION);
+        }
+        let json = serde_json::to_vec(&pod).expect("a Pod has string keys only, hence is JSON");
+        Self { bytes: json.len() as u64, digest: Sha256::digest(&json).into() }
+    }
 }
 
 /// The kind of refusal of a manifest that could not be kept.
@@ -90,10 +141,19 @@ enum Without {
     Doubtful,
 }
 
+/// What a pod counts for, and for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// The tenant that has submitted it.
+    pub(crate) tenant: Arc<str>,
+    /// What the pod holds.
+    pub(crate) held: Held,
+}
+
 #[derive(Debug)]
 struct Kept {
     pod: SourcePod,
-    bytes: u64,
+    size: Size,
 }
 
 /// The submitted pods.
@@ -102,8 +162,8 @@ pub(crate) struct Submitted {
     kept: BTreeMap<String, Kept>,
     /// Names of manifests on the disk that give no pod.
     without: BTreeMap<String, Without>,
-    /// Names whose manifests are being written or removed, with the bytes that are written.
-    changing: BTreeMap<String, u64>,
+    /// Names whose manifests are being written or removed, with the sizes of the pods that are written.
+    changing: BTreeMap<String, Option<Size>>,
     under_way: usize,
     /// When a pod was withdrawn last. The pod may come back.
     withdrawn: BTreeMap<PodUid, Generation>,
@@ -125,18 +185,18 @@ impl Submitted {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    /// Whether a pod may be kept under this name, with a manifest of so many bytes; then its manifest counts as being written.
-    /// The pod that is there already, if it is the same.
+    /// Whether a pod of this size may be kept under this name; then its manifest counts as being written. The pod that is
+    /// there already, if it is the same.
     pub(crate) fn admit(
         &mut self,
         name: &str,
         pod: &Pod,
-        bytes: u64,
+        size: Size,
     ) -> Result<Option<Arc<Pod>>, SubmissionRefused> {
         let full_name = || PodRef::of(pod).full_name();
         self.not_changing(name, full_name)?;
         if let Some(known) = self.kept.get(name) {
-            if is_same(&known.pod.pod, pod) {
+            if known.size.held == size.held {
                 return Ok(Some(known.pod.pod.clone()));
             }
             let text = format!("pod {} was submitted with another content", full_name());
@@ -155,32 +215,60 @@ impl Submitted {
                 format!("{MANIFESTS_MAX} submitted pods are there already"),
             ));
         }
-        let all: u64 = self.kept.values().map(|kept| kept.bytes).chain(self.changing.values().copied()).sum();
-        if all.saturating_add(bytes) > MANIFESTS_BYTES_MAX {
+        if self.bytes().saturating_add(size.held.bytes) > MANIFESTS_BYTES_MAX {
+            let text = format!("all submitted pods would have more than {MANIFESTS_BYTES_MAX} bytes as JSON");
+            return Err(refused(WhyRefused::Full, text));
+        }
+        self.has_share_left(&size)?;
+        self.changing.insert(name.to_owned(), Some(size));
+        Ok(None)
+    }
+
+    /// Whether the tenant has at most half of everything, with a pod of this size.
+    fn has_share_left(&self, size: &Size) -> Result<(), SubmissionRefused> {
+        let tenant = &size.tenant;
+        let own = || self.sizes().filter(move |one| one.tenant == *tenant);
+        if own().count() >= TENANT_PODS_MAX {
             let text = format!(
-                "the manifests of all submitted pods would have more than {MANIFESTS_BYTES_MAX} bytes"
+                "{TENANT_PODS_MAX} pods submitted by {tenant:?} are there already, half of the {MANIFESTS_MAX} for all"
             );
             return Err(refused(WhyRefused::Full, text));
         }
-        self.changing.insert(name.to_owned(), bytes);
-        Ok(None)
+        if own().map(|one| one.held.bytes).sum::<u64>().saturating_add(size.held.bytes) > TENANT_BYTES_MAX {
+            let text = format!(
+                "the pods submitted by {tenant:?} would have more than {TENANT_BYTES_MAX} bytes as JSON, half of those \
+                 for all"
+            );
+            return Err(refused(WhyRefused::Full, text));
+        }
+        Ok(())
+    }
+
+    /// The sizes of all pods, with those that are being written.
+    fn sizes(&self) -> impl Iterator<Item = &Size> {
+        self.kept.values().map(|kept| &kept.size).chain(self.changing.values().flatten())
+    }
+
+    /// How many bytes all pods hold, with those that are being written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sizes().map(|size| size.held.bytes).sum()
     }
 
     /// The manifest of a pod is on the disk.
     pub(crate) fn put(&mut self, name: &str, mut pod: SourcePod) -> Arc<Pod> {
-        let bytes = self.changing.remove(name).unwrap_or_default();
+        let size = self.changing.remove(name).flatten().unwrap_or_default();
         self.without.remove(name);
         pod.made_anew = self.withdrawn.get(&PodRef::of(&pod.pod).uid).copied();
         let whole = pod.pod.clone();
-        self.kept.insert(name.to_owned(), Kept { pod, bytes });
+        self.kept.insert(name.to_owned(), Kept { pod, size });
         whole
     }
 
     /// The manifest of a pod was found on the disk.
-    pub(crate) fn found(&mut self, name: &str, pod: SourcePod, bytes: u64) {
+    pub(crate) fn found(&mut self, name: &str, pod: SourcePod, size: Size) {
         if !self.changing.contains_key(name) {
             self.without.remove(name);
-            self.kept.insert(name.to_owned(), Kept { pod, bytes });
+            self.kept.insert(name.to_owned(), Kept { pod, size });
         }
     }
 
@@ -229,7 +317,7 @@ impl Submitted {
             return Err(refused(WhyRefused::NotFound, format!("pod {pod} was not submitted")));
         };
         self.not_changing(&name, || pod.to_owned())?;
-        self.changing.insert(name.clone(), 0);
+        self.changing.insert(name.clone(), None);
         Ok(name)
     }
 
@@ -263,18 +351,6 @@ impl Submitted {
     }
 }
 
-/// Whether two pods are the same but for the time at which each was seen.
-fn is_same(known: &Pod, new: &Pod) -> bool {
-    let without_time = |pod: &Pod| {
-        let mut pod = pod.clone();
-        if let Some(annotations) = &mut pod.metadata.annotations {
-            annotations.remove(CONFIG_SEEN_ANNOTATION);
-        }
-        pod
-    };
-    without_time(known) == without_time(new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,9 +372,17 @@ mod tests {
         kept_name("default", pod)
     }
 
+    fn size(tenant: &str, bytes: u64) -> Size {
+        Size { tenant: Arc::from(tenant), held: Held { bytes, ..Held::default() } }
+    }
+
     fn keep(submitted: &mut Submitted, pod_name: &str) {
+        keep_for(submitted, pod_name, "jane");
+    }
+
+    fn keep_for(submitted: &mut Submitted, pod_name: &str, tenant: &str) {
         let pod = pod(pod_name, "one");
-        assert_eq!(submitted.admit(&name(pod_name), &pod, 10), Ok(None));
+        assert_eq!(submitted.admit(&name(pod_name), &pod, size(tenant, 10)), Ok(None));
         submitted.put(&name(pod_name), runnable(pod));
     }
 
@@ -319,9 +403,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_the_text() {
-        let content = kept_content(b"kind: Pod\n").unwrap();
+        let content = kept_content(b"kind: Pod\n", "jane").unwrap();
         assert_eq!(kept_manifest(&content), Some("kind: Pod\n"));
-        assert_eq!(kept_content(b"\xff"), None);
+        assert_eq!(&*kept_tenant(&content), "jane");
+        assert_eq!(
+            &*kept_tenant(&json!({MANIFEST: "kind: Pod"})),
+            "",
+            "as it was kept before there were tenants"
+        );
+        let long = short_tenant(&Arc::<str>::from("j".repeat(TENANT_NAME_BYTES_MAX + 1)));
+        assert_eq!((long.len(), &short_tenant(&long)), (32, &long));
+        assert_eq!(kept_content(b"\xff", "jane"), None);
         assert_eq!(kept_manifest(&json!(["kind: Pod"])), None);
     }
 
@@ -332,9 +424,13 @@ mod tests {
         let mut again = pod("a", "one");
         let later = Some([(CONFIG_SEEN_ANNOTATION.to_owned(), "later".to_owned())].into());
         again.metadata.annotations = later;
-        let known = submitted.admit(&name("a"), &again, 10).unwrap().unwrap();
+        let of = |pod: &Pod| Size { tenant: Arc::from("jane"), held: Held::by(pod) };
+        submitted.found(&name("a"), runnable(pod("a", "one")), of(&pod("a", "one")));
+        let known = submitted.admit(&name("a"), &again, of(&again)).unwrap().unwrap();
         assert_eq!(known, submitted.pods()[0].pod);
-        let refusal = submitted.admit(&name("a"), &pod("a", "two"), 10).unwrap_err();
+        let other = pod("a", "two");
+        assert_eq!(other.metadata.uid, again.metadata.uid, "the author has chosen it");
+        let refusal = submitted.admit(&name("a"), &other, of(&other)).unwrap_err();
         assert_eq!(refusal.why, WhyRefused::Conflict);
         assert_eq!(refusal.message, "pod a_default was submitted with another content");
         let mut twin = pod("b", "one");
@@ -345,12 +441,12 @@ mod tests {
     #[test]
     fn a_pod_is_changed_by_one_at_a_time() {
         let mut submitted = Submitted::default();
-        assert_eq!(submitted.admit(&name("a"), &pod("a", "one"), 10), Ok(None));
-        assert_eq!(why(submitted.admit(&name("a"), &pod("a", "one"), 10)), WhyRefused::Busy);
+        assert_eq!(submitted.admit(&name("a"), &pod("a", "one"), size("jane", 10)), Ok(None));
+        assert_eq!(why(submitted.admit(&name("a"), &pod("a", "one"), size("jane", 10))), WhyRefused::Busy);
         assert_eq!(why(submitted.withdraw(&[name("a")], "default/a")), WhyRefused::Busy);
         submitted.gave_up(&name("a"), false);
         assert_eq!(why(submitted.withdraw(&[name("a")], "default/a")), WhyRefused::NotFound);
-        assert_eq!(submitted.admit(&name("a"), &pod("a", "one"), 10), Ok(None));
+        assert_eq!(submitted.admit(&name("a"), &pod("a", "one"), size("jane", 10)), Ok(None));
         for _ in 0..UNDER_WAY_MAX {
             submitted.begin().unwrap();
         }
@@ -363,17 +459,55 @@ mod tests {
     fn pods_and_their_bytes_are_bounded_with_those_that_are_being_written() {
         let mut submitted = Submitted::default();
         for number in 0..MANIFESTS_MAX {
-            keep(&mut submitted, &format!("p{number}"));
+            keep_for(&mut submitted, &format!("p{number}"), ["jane", "joe"][number % 2]);
         }
-        assert_eq!(why(submitted.admit(&name("more"), &pod("more", "one"), 1)), WhyRefused::Full);
+        assert_eq!(
+            why(submitted.admit(&name("more"), &pod("more", "one"), size("jane", 1))),
+            WhyRefused::Full
+        );
         submitted.withdraw(&[name("p0")], "default/p0").unwrap();
         submitted.remove(&name("p0"), Generation { incarnation: 1, number: 1 });
-        assert_eq!(submitted.admit(&name("more"), &pod("more", "one"), 1), Ok(None));
+        assert_eq!(submitted.admit(&name("more"), &pod("more", "one"), size("jane", 1)), Ok(None));
 
         let mut submitted = Submitted::default();
-        assert_eq!(submitted.admit(&name("a"), &pod("a", "one"), MANIFESTS_BYTES_MAX - 5), Ok(None));
-        assert_eq!(why(submitted.admit(&name("b"), &pod("b", "one"), 6)), WhyRefused::Full);
-        assert_eq!(submitted.admit(&name("b"), &pod("b", "one"), 5), Ok(None));
+        for (one, bytes) in [("a", TENANT_BYTES_MAX), ("b", TENANT_BYTES_MAX - 5)] {
+            assert_eq!(submitted.admit(&name(one), &pod(one, "one"), size(one, bytes)), Ok(None));
+        }
+        assert_eq!(why(submitted.admit(&name("c"), &pod("c", "one"), size("jane", 6))), WhyRefused::Full);
+        assert_eq!(submitted.admit(&name("c"), &pod("c", "one"), size("jane", 5)), Ok(None));
+    }
+
+    #[test]
+    fn a_tenant_has_at_most_half_of_the_pods_and_of_their_bytes() {
+        let mut submitted = Submitted::default();
+        for number in 0..MANIFESTS_MAX / 2 {
+            keep_for(&mut submitted, &format!("p{number}"), "crowd");
+        }
+        let refusal = submitted.admit(&name("more"), &pod("more", "one"), size("crowd", 1)).unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::Full);
+        let words = "512 pods submitted by \"crowd\" are there already, half of the 1024 for all";
+        assert_eq!(refusal.message, words);
+        let known = submitted.admit(&name("p0"), &pod("p0", "one"), size("crowd", 10));
+        assert!(known.unwrap().is_some(), "what is there may be submitted again");
+        keep_for(&mut submitted, "other", "jane");
+        submitted.withdraw(&[name("p0")], "default/p0").unwrap();
+        assert_eq!(
+            why(submitted.admit(&name("more"), &pod("more", "one"), size("crowd", 1))),
+            WhyRefused::Full
+        );
+        submitted.remove(&name("p0"), Generation { incarnation: 1, number: 1 });
+        assert_eq!(submitted.admit(&name("more"), &pod("more", "one"), size("crowd", 1)), Ok(None));
+
+        let mut submitted = Submitted::default();
+        submitted.found(&name("a"), runnable(pod("a", "one")), size("crowd", MANIFESTS_BYTES_MAX / 2 - 5));
+        let refusal = submitted.admit(&name("b"), &pod("b", "one"), size("crowd", 6)).unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::Full);
+        assert!(
+            refusal.message.contains("\"crowd\" would have more than 33554432 bytes"),
+            "{}",
+            refusal.message
+        );
+        assert_eq!(submitted.admit(&name("b"), &pod("b", "one"), size("jane", 6)), Ok(None));
     }
 
     #[test]
@@ -408,9 +542,9 @@ mod tests {
         assert_eq!((submitted.without_pod(), submitted.pods().len()), (3, 0));
         assert_eq!(submitted.withdraw(&[name("a")], "default/a"), Ok(name("a")));
         submitted.remove(&name("a"), Generation { incarnation: 1, number: 1 });
-        assert_eq!(submitted.admit(&name("b"), &pod("b", "one"), 10), Ok(None));
+        assert_eq!(submitted.admit(&name("b"), &pod("b", "one"), size("jane", 10)), Ok(None));
         assert!(submitted.to_read().is_empty() && !submitted.waits(&name("b")), "it is being written");
-        submitted.found(&name("b"), runnable(pod("b", "old")), 10);
+        submitted.found(&name("b"), runnable(pod("b", "old")), size("jane", 10));
         submitted.put(&name("b"), runnable(pod("b", "one")));
         assert_eq!(submitted.pods()[0].pod.as_ref(), &pod("b", "one"), "what was read before is older");
         submitted.vanished(&name("c"));

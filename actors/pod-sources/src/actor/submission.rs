@@ -2,9 +2,9 @@
 //! manifest is safe on the disk. An incarnation begins with what is there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Handler;
-use bridge_io::NotRun;
 use bridge_io::compute::computed;
 use bridge_node::checkpoint::CheckpointError;
 use bridge_node::host::{MANIFESTS_BYTES_MAX, MANIFESTS_MAX};
@@ -15,14 +15,18 @@ use messages::pod_set::Generation;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
-use supervision::{Ctx, Reply, ReplyLater, reply_later};
+use serde_json::Value;
+use supervision::{Ctx, Effect, Reply, ReplyLater, reply_later};
 
 use super::{PodSources, SubmissionPorts, Timer};
 use crate::manifest_pods::{Place, contained, one_pod};
 use crate::manifests::{GoodManifest, Problem, cut};
 use crate::pod_security::PodSecurity;
 use crate::static_pod;
-use crate::submitted::{PREFIX, kept_content, kept_manifest, kept_name, may_be_kept, refused, why_not_kept};
+use crate::submitted::{
+    Held, POD_BYTES_MAX, PREFIX, Size, kept_content, kept_manifest, kept_name, kept_tenant, may_be_kept,
+    refused, short_tenant, why_not_kept,
+};
 
 /// What errors call a manifest that was just submitted.
 const ORIGIN: &str = "/pods";
@@ -30,17 +34,29 @@ const ORIGIN: &str = "/pods";
 /// Manifests are read one after the other, on one thread at most.
 const READING: &str = "submitted pods";
 
+/// Each step of reading one manifest, of the disk and of the computing, ends within this time: reading all of them has no
+/// deadline of its own. A step of the computing may wait a minute for its turn.
+const STEP_WITHIN: Duration = Duration::from_secs(120);
+
+/// A pod that may run.
+struct GoodPod {
+    manifest: GoodManifest<SourcePod>,
+    held: Held,
+}
+
 /// The answer to a submission.
 type Submission = Result<SubmittedPod, SubmissionRefused>;
 /// A pod, or why its manifest is refused.
-type Decoded = Result<GoodManifest<SourcePod>, SubmissionRefused>;
+type Decoded = Result<GoodPod, SubmissionRefused>;
+/// A pod that was submitted, what is to be kept, and what the pod counts for; or why its manifest is refused.
+type Taken = Result<(GoodManifest<SourcePod>, Value, Size), SubmissionRefused>;
 /// The answer to a withdrawal.
 type Withdrawal = Result<(), SubmissionRefused>;
 
 /// What reading a kept manifest comes to.
 enum Found {
-    /// Its pod, and its size.
-    Pod(GoodManifest<SourcePod>, u64),
+    /// Its pod, and the tenant for which it counts.
+    Pod(GoodPod, Arc<str>),
     /// There is no such manifest any more.
     Nothing,
     /// It is wrong.
@@ -51,55 +67,83 @@ enum Found {
     Unread(String),
 }
 
-/// Reads kept manifests, all of them unless some are named. What is beyond the bounds of all manifests is not read.
+/// Reads kept manifests, all of them unless some are named. What is beyond the bounds of all pods, of which so many bytes are
+/// left, gives no pod.
 async fn read_kept(
     ports: SubmissionPorts,
     names: Option<Vec<String>>,
     place: Place,
+    mut left: u64,
 ) -> Result<Vec<(String, Found)>, CheckpointError> {
     let names = match names {
         Some(names) => names,
-        None => ports.kept.list(PREFIX).await?,
+        None => in_time(PREFIX, "list", ports.kept.list(PREFIX)).await?,
     };
-    let (mut found, mut left) = (Vec::new(), MANIFESTS_BYTES_MAX);
+    let mut found = Vec::new();
     for name in names.into_iter().take(MANIFESTS_MAX) {
-        let one = match ports.kept.load(&name).await {
-            Ok(None) => Found::Nothing,
-            Err(error @ CheckpointError::Corrupt { .. }) => Found::Damaged(error.to_string()),
-            Err(error) => Found::Unread(error.to_string()),
-            Ok(Some(content)) => match kept_manifest(&content) {
-                None => Found::Wrong(format!("{name}: it has no manifest")),
-                Some(manifest) if manifest.len() as u64 > left => {
-                    Found::Wrong(format!("{name}: all together are larger than {MANIFESTS_BYTES_MAX} bytes"))
-                }
-                Some(manifest) => {
-                    left -= manifest.len() as u64;
-                    let manifest: Arc<[u8]> = Arc::from(manifest.as_bytes());
-                    match decoded(&ports, &name, manifest.clone(), place.clone()).await {
-                        Ok(Ok(good)) => Found::Pod(good, manifest.len() as u64),
-                        Ok(Err(refusal)) if refusal.why == WhyRefused::Forbidden => {
-                            Found::Wrong(format!("{name}: {}", refusal.message))
-                        }
-                        Ok(Err(refusal)) => Found::Wrong(refusal.message),
-                        Err(not_run) => Found::Unread(not_run.to_string()),
-                    }
-                }
-            },
-        };
+        let one = read_one(&ports, &name, place.clone(), &mut left).await;
         found.push((name, one));
     }
     Ok(found)
 }
 
-/// The pod of a manifest, or why the manifest is refused, found beside the actors' thread.
-async fn decoded(
+/// Reads one kept manifest.
+async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut u64) -> Found {
+    let content = match in_time(name, "load", ports.kept.load(name)).await {
+        Ok(None) => return Found::Nothing,
+        Err(error @ CheckpointError::Corrupt { .. }) => return Found::Damaged(error.to_string()),
+        Err(error) => return Found::Unread(error.to_string()),
+        Ok(Some(content)) => content,
+    };
+    let Some(manifest) = kept_manifest(&content) else {
+        return Found::Wrong(format!("{name}: it has no manifest"));
+    };
+    let (origin, manifest) = (name.to_owned(), manifest.to_owned());
+    match worked(ports, move || allowed(origin, manifest.as_bytes(), &place)).await {
+        Ok(Ok(good)) if good.held.bytes > *left => {
+            Found::Wrong(format!("{name}: all together hold more than {MANIFESTS_BYTES_MAX} bytes"))
+        }
+        Ok(Ok(good)) => {
+            *left -= good.held.bytes;
+            Found::Pod(good, kept_tenant(&content))
+        }
+        Ok(Err(refusal)) if matches!(refusal.why, WhyRefused::Forbidden | WhyRefused::TooLarge) => {
+            Found::Wrong(format!("{name}: {}", refusal.message))
+        }
+        Ok(Err(refusal)) => Found::Wrong(refusal.message),
+        Err(not_read) => Found::Unread(not_read),
+    }
+}
+
+/// What the disk answers, if it does so in time.
+async fn in_time<T>(
+    name: &str,
+    operation: &'static str,
+    answer: impl Future<Output = Result<T, CheckpointError>> + Send,
+) -> Result<T, CheckpointError> {
+    tokio::time::timeout(STEP_WITHIN, answer).await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {STEP_WITHIN:?}");
+        Err(CheckpointError::Io { name: name.to_owned(), operation, reason })
+    })
+}
+
+/// What such work on a manifest comes to, done beside the actors' thread; an error if that was not done in time.
+async fn worked<T: Send + 'static>(
     ports: &SubmissionPorts,
-    origin: &str,
-    manifest: Arc<[u8]>,
-    place: Place,
-) -> Result<Decoded, NotRun> {
-    let origin = origin.to_owned();
-    computed(&ports.compute, READING, move || allowed(origin, &manifest, &place)).await
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    match tokio::time::timeout(STEP_WITHIN, computed(&ports.compute, READING, work)).await {
+        Ok(done) => done.map_err(|not_run| not_run.to_string()),
+        Err(_) => Err(format!("the manifest was not read within {STEP_WITHIN:?}")),
+    }
+}
+
+/// The pod of a manifest that was submitted, with what is to be kept.
+fn taken(manifest: &[u8], tenant: Arc<str>, place: &Place) -> Taken {
+    let GoodPod { manifest: good, held } = allowed(ORIGIN.to_owned(), manifest, place)?;
+    // A manifest that was decoded is a text.
+    let content = kept_content(manifest, &tenant).unwrap_or_default();
+    Ok((good, content, Size { tenant, held }))
 }
 
 /// The pod of a manifest. What is wrong is told before what is forbidden.
@@ -107,13 +151,22 @@ fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
     let source = static_pod::Source::Submission(origin);
     let any = Place { security: PodSecurity::default(), ..place.clone() };
     let good = contained(source.origin(), || one_pod(&source, manifest, &any));
-    let good = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
-    match place.security.violation(&good.pods.pod) {
+    let manifest = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
+    let pod = &manifest.pods.pod;
+    let held = Held::by(pod);
+    let bytes = held.bytes;
+    if bytes > POD_BYTES_MAX {
+        let PodRef { namespace, name, .. } = PodRef::of(pod);
+        let text =
+            format!("pod {namespace}/{name} has {bytes} bytes as JSON, at most {POD_BYTES_MAX} can be kept");
+        return Err(refused(WhyRefused::TooLarge, text));
+    }
+    match place.security.violation(pod) {
         Some(violation) => {
-            let name = PodRef::of(&good.pods.pod).name;
+            let name = PodRef::of(pod).name;
             Err(refused(WhyRefused::Forbidden, format!("pods {name:?} is forbidden: {violation}")))
         }
-        None => Ok(good),
+        None => Ok(GoodPod { manifest, held }),
     }
 }
 
@@ -122,8 +175,9 @@ impl PodSources {
     pub(super) fn read_submitted(&mut self, ctx: &mut Ctx<Self>) {
         let Some(ports) = self.deps.submissions.clone() else { return };
         let names = self.submitted_read.then(|| self.submitted.to_read());
-        let reading = read_kept(ports, names, self.place());
-        ctx.effect("read submitted pods", None, reading, Self::have_read_submitted);
+        let left = MANIFESTS_BYTES_MAX.saturating_sub(self.submitted.bytes());
+        let reading = read_kept(ports, names, self.place(), left);
+        ctx.effect(Effect::lasting("read submitted pods"), None, reading, Self::have_read_submitted);
     }
 
     fn have_read_submitted(
@@ -159,11 +213,11 @@ impl PodSources {
 
     fn take_kept(&mut self, name: &str, one: Found) {
         let problem = match one {
-            Found::Pod(good, bytes) => {
-                if let Some(fields) = good.ignored {
+            Found::Pod(GoodPod { manifest, held }, tenant) => {
+                if let Some(fields) = manifest.ignored {
                     self.report_ignored(name, &cut(&fields));
                 }
-                return self.submitted.found(name, good.pods, bytes);
+                return self.submitted.found(name, manifest.pods, Size { tenant, held });
             }
             Found::Nothing => return self.submitted.vanished(name),
             Found::Damaged(message) => {
@@ -214,26 +268,25 @@ impl PodSources {
 
     fn have_decoded(
         &mut self,
-        manifest: &[u8],
-        decoded: Result<Decoded, NotRun>,
+        decoded: Result<Taken, String>,
         reply: Reply<Submission>,
         ctx: &mut Ctx<Self>,
     ) {
         let judged = match decoded {
-            Err(not_run) => Err(refused(WhyRefused::Busy, not_run.to_string())),
+            Err(not_read) => Err(refused(WhyRefused::Busy, not_read)),
             Ok(Err(refusal)) => Err(refusal),
-            Ok(Ok(good)) => self.judge(good, manifest.len() as u64),
+            Ok(Ok((good, content, size))) => {
+                self.judge(&good.pods.pod, size).map(|judged| (judged, good, content))
+            }
         };
-        let (name, good) = match judged {
-            Ok(Judged::New(name, good)) => (name, good),
-            Ok(Judged::Same(known)) => {
+        let (name, good, content) = match judged {
+            Ok((Judged::New(name), good, content)) => (name, good, content),
+            Ok((Judged::Same(known), ..)) => {
                 return self.answer(Ok(SubmittedPod { pod: known, is_new: false }), reply);
             }
             Err(refusal) => return self.answer(Err(refusal), reply),
         };
         let Some(ports) = self.deps.submissions.clone() else { return };
-        // A manifest that was decoded is a text.
-        let content = kept_content(manifest).unwrap_or_default();
         let save = ports.kept.save(&name, &content);
         ctx.effect("keep a submitted pod", None, save, move |actor, saved, ctx| {
             actor.have_saved(name, good, saved, reply, ctx);
@@ -241,8 +294,7 @@ impl PodSources {
     }
 
     /// What becomes of a manifest that is right.
-    fn judge(&mut self, good: GoodManifest<SourcePod>, bytes: u64) -> Result<Judged, SubmissionRefused> {
-        let pod = &good.pods.pod;
+    fn judge(&mut self, pod: &Pod, size: Size) -> Result<Judged, SubmissionRefused> {
         let pod_ref = PodRef::of(pod);
         let (namespace, name) = (&pod_ref.namespace, &pod_ref.name);
         if let Some(source) = self.taken_by(&pod_ref) {
@@ -253,9 +305,9 @@ impl PodSources {
             return Err(refused(WhyRefused::Conflict, text));
         }
         let name = kept_name(namespace, name);
-        match self.submitted.admit(&name, pod, bytes)? {
+        match self.submitted.admit(&name, pod, size)? {
             Some(known) => Ok(Judged::Same(known)),
-            None => Ok(Judged::New(name, good)),
+            None => Ok(Judged::New(name)),
         }
     }
 
@@ -340,7 +392,7 @@ enum Judged {
     /// The pod is there already.
     Same(Arc<Pod>),
     /// The manifest is to be kept under this name.
-    New(String, GoodManifest<SourcePod>),
+    New(String),
 }
 
 impl Handler<SubmitPod> for PodSources {
@@ -348,7 +400,7 @@ impl Handler<SubmitPod> for PodSources {
 
     fn handle(&mut self, ask: SubmitPod, ctx: &mut Ctx<Self>) -> Self::Result {
         let (later, reply) = reply_later();
-        let manifest = ask.manifest;
+        let SubmitPod { manifest, tenant } = ask;
         if manifest.len() > SUBMISSION_BYTES_MAX {
             let text = format!(
                 "the manifest has {} bytes, at most {SUBMISSION_BYTES_MAX} can be submitted",
@@ -364,10 +416,10 @@ impl Handler<SubmitPod> for PodSources {
                 return later;
             }
         };
-        let (place, read) = (self.place(), manifest.clone());
-        let work = async move { decoded(&ports, ORIGIN, read, place).await };
+        let (place, tenant) = (self.place(), short_tenant(&tenant));
+        let work = async move { worked(&ports, move || taken(&manifest, tenant, &place)).await };
         ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
-            actor.have_decoded(&manifest, decoded, reply, ctx);
+            actor.have_decoded(decoded, reply, ctx);
         });
         later
     }

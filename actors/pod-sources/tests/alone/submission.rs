@@ -1,6 +1,10 @@
 //! Pods that are submitted to the kubelet's server (row 1.8).
 
+use bridge_io::NotRun;
+use bridge_io::compute::{Compute, Piece};
 use bridge_node::checkpoint::CheckpointStore;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
@@ -10,17 +14,48 @@ use stage::ask;
 
 use super::*;
 
+/// Needs this long for each piece of computing; with nothing there, no piece ends.
+#[derive(Debug)]
+struct Slow(Option<Duration>);
+
+impl Compute for Slow {
+    fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
+        let needs = self.0;
+        async move {
+            match needs {
+                Some(needs) => tokio::time::sleep(needs).await,
+                None => std::future::pending().await,
+            }
+            piece();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
 /// The name under which the manifest of the pod `web` is kept.
 const KEPT: &str = "submitted-pods/default_web-node";
 
 fn start(near: &Neighbours, stage: &Stage<'_>) -> Supervised<PodSources> {
-    let ports =
-        SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute: stage.fakes.compute.clone() };
+    start_with(near, stage, stage.fakes.compute.clone())
+}
+
+fn start_with(near: &Neighbours, stage: &Stage<'_>, compute: Arc<dyn Compute>) -> Supervised<PodSources> {
+    let ports = SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute };
     stage.start(PodSourcesDeps { submissions: Some(ports), ..near.deps(stage) }, PodSources::new)
 }
 
 async fn submit(actor: &Supervised<PodSources>, manifest: &str) -> Result<SubmittedPod, SubmissionRefused> {
-    ask(actor, SubmitPod { manifest: Arc::from(manifest.as_bytes()) }, 10 * SECOND).await.unwrap()
+    submit_for(actor, manifest, "jane").await
+}
+
+async fn submit_for(
+    actor: &Supervised<PodSources>,
+    manifest: &str,
+    tenant: &str,
+) -> Result<SubmittedPod, SubmissionRefused> {
+    let submission = SubmitPod { manifest: Arc::from(manifest.as_bytes()), tenant: Arc::from(tenant) };
+    ask(actor, submission, 10 * SECOND).await.unwrap()
 }
 
 async fn withdraw(actor: &Supervised<PodSources>, name: &str) -> Result<(), SubmissionRefused> {
@@ -150,6 +185,116 @@ fn what_is_wrong_is_refused_with_the_field_and_leaves_nothing() {
         let told = near.events.last().unwrap();
         assert_eq!(&*told.reason, "IgnoredFields");
         assert!(told.message.contains("hostnetwork"), "{}", told.message);
+    });
+}
+
+#[test]
+fn a_uid_that_the_author_has_chosen_makes_no_two_pods_the_same() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        let chosen = |image: &str| {
+            manifest("web")
+                .replace("name: web\nspec", "name: web\n  uid: mine\nspec")
+                .replace("demo:1", image)
+        };
+        let first = submit(&actor, &chosen("demo:1")).await.unwrap();
+        assert_eq!((first.is_new, first.pod.metadata.uid.as_deref()), (true, Some("mine")));
+        assert_eq!(why(submit(&actor, &chosen("demo:2")).await), WhyRefused::Conflict);
+        stage.pass(SECOND).await;
+        assert!(!submit(&actor, &chosen("demo:1")).await.unwrap().is_new, "but for the time it is the same");
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert!(!submit(&actor, &chosen("demo:1")).await.unwrap().is_new);
+        assert_eq!(why(submit(&actor, &chosen("demo:2")).await), WhyRefused::Conflict);
+    });
+}
+
+/// A few bytes of YAML stand for many: what counts is what the pod holds.
+#[test]
+fn a_pod_that_aliases_make_large_is_refused_and_does_not_come_back() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let large = |name: &str| {
+            let aliases = "    - *one\n".repeat(20);
+            format!("{}    args:\n    - &one {}\n{aliases}", manifest(name), "x".repeat(64 << 10))
+        };
+        assert!(large("web").len() < SUBMISSION_BYTES_MAX / 4);
+        let kept = json!({"manifest": large("kept")});
+        stage.fakes.checkpoints.save("submitted-pods/default_kept-node", &kept).await.unwrap();
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
+        let begin = "submitted-pods/default_kept-node: pod default/kept-node has ";
+        assert!(told.iter().any(|told| told.starts_with(begin)), "{told:?}");
+        let refusal = submit(&actor, &large("web")).await.unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::TooLarge, "{}", refusal.message);
+        assert!(refusal.message.contains("pod default/web-node has 13"), "{}", refusal.message);
+        assert!(refusal.message.ends_with("as JSON, at most 1048576 can be kept"), "{}", refusal.message);
+        assert_eq!(names_on_disk(stage).await, ["submitted-pods/default_kept-node"]);
+    });
+}
+
+#[test]
+fn all_kept_manifests_are_read_however_long_that_takes() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        for number in 0..40 {
+            let content = json!({"manifest": manifest(&format!("p{number}"))});
+            let name = format!("submitted-pods/default_p{number}-node");
+            stage.fakes.checkpoints.save(&name, &content).await.unwrap();
+        }
+        let _actor = start_with(&near, stage, Arc::new(Slow(Some(10 * SECOND))));
+        stage.pass(450 * SECOND).await;
+        assert_eq!(near.told(Source::Submission), Some(40));
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1, "no deadline has passed");
+    });
+}
+
+#[test]
+fn a_manifest_whose_reading_does_not_end_holds_up_no_incarnation() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        stage.fakes.checkpoints.save(KEPT, &json!({"manifest": manifest("web")})).await.unwrap();
+        let _actor = start_with(&near, stage, Arc::new(Slow(None)));
+        stage.pass(400 * SECOND).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
+        assert!(told.iter().any(|told| told.contains("was not read within 120s")), "{told:?}");
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1);
+    });
+}
+
+/// Also over a restart, and those of before there were tenants are of one more.
+#[test]
+fn one_tenant_does_not_take_all_places() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        for number in 0..512 {
+            let pod = format!("p{number}");
+            let tenant = if number < 2 { json!({}) } else { json!({"tenant": "crowd"}) };
+            let mut kept = json!({"manifest": manifest(&pod)});
+            kept.as_object_mut().unwrap().extend(tenant.as_object().unwrap().clone());
+            let name = format!("submitted-pods/default_{pod}-node");
+            stage.fakes.checkpoints.save(&name, &kept).await.unwrap();
+        }
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(512));
+        for name in ["one", "two"] {
+            assert!(submit_for(&actor, &manifest(name), "crowd").await.unwrap().is_new);
+        }
+        let refusal = submit_for(&actor, &manifest("three"), "crowd").await.unwrap_err();
+        assert_eq!(refusal.why, WhyRefused::Full);
+        assert!(refusal.message.contains("512 pods submitted by \"crowd\""), "{}", refusal.message);
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert_eq!(why(submit_for(&actor, &manifest("three"), "crowd").await), WhyRefused::Full);
+        assert!(submit_for(&actor, &manifest("three"), "jane").await.unwrap().is_new);
     });
 }
 

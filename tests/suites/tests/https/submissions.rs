@@ -152,6 +152,24 @@ async fn reading_the_pods_is_no_right_to_submit_one() {
 }
 
 #[tokio::test]
+async fn pod_sources_is_told_for_whom_a_pod_counts() {
+    let submit = AskPort::answering("PodSources", |ask: SubmitPod| {
+        Some(Err(SubmissionRefused {
+            why: WhyRefused::Full,
+            message: format!("{} has too many", ask.tenant),
+        }))
+    });
+    let withdraw = AskPort::answering("PodSources", |_: WithdrawPod| None);
+    let reviews = Some(reviews(&[("jane", "create", "pods")]));
+    let submission = Some(Submission::new(submit, withdraw));
+    let server = Server::start(Options { reviews, submission, ..Options::default() }).await;
+    let body = length(MANIFEST);
+    let headers = [YAML, body.as_str(), "Authorization: Bearer token-jane"];
+    let answer = server.client(None).send("POST", "/pods", &headers, MANIFEST).await;
+    assert_eq!(answer, (507, "jane has too many\n".to_owned()));
+}
+
+#[tokio::test]
 async fn while_submission_is_off_there_are_no_such_paths() {
     let server = Server::start(Options { always_allow: true, ..Options::default() }).await;
     let client = server.client(Some(&server.admin));

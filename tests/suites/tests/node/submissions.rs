@@ -17,7 +17,7 @@ use crate::pods::web;
 const SOON: Duration = Duration::from_secs(10);
 
 fn submission(name: &str) -> SubmitPod {
-    SubmitPod { manifest: Arc::from(web(name).as_bytes()) }
+    SubmitPod { manifest: Arc::from(web(name).as_bytes()), tenant: Arc::from("jane") }
 }
 
 fn withdrawal(name: &str) -> WithdrawPod {
