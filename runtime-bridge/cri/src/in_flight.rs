@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use bridge_io::watch;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::error::{CriError, CriErrorKind};
 use super::operations::{EnsureError, Ensured};
 use super::rpc::Rpc;
-use bridge_io::Io;
+use bridge_io::{Io, SharedTask};
 use bridge_pace::history::{History, StepKind};
-use bridge_pace::panics::{self, Carried};
 
 /// The most calls queued under one key, the running one included; further calls are refused.
 const QUEUED_MAX: usize = 16;
@@ -28,8 +26,6 @@ const RUNTIME: &str = "runtime";
 
 /// The result of a flight. Calls without an answer have an empty ID.
 pub(crate) type Outcome = Result<Ensured, EnsureError>;
-/// The outcome, or the panic that ended the call, for all callers that joined the flight.
-type SharedOutcome = Shared<BoxFuture<'static, Result<Outcome, Carried>>>;
 
 /// An object that only one mutating call at a time may touch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,8 +135,7 @@ struct InFlightCall {
     beside: bool,
     joinable: bool,
     since: Instant,
-    outcome: SharedOutcome,
-    abort: AbortHandle,
+    task: SharedTask<Outcome>,
 }
 
 impl InFlightCalls {
@@ -182,7 +177,7 @@ impl InFlightCalls {
         if let Some(last) = queue.back()
             && (last.joinable && last.rpc == rpc && last.same == same)
         {
-            return last.outcome.clone().map(panics::resumed).boxed();
+            return last.task.outcome();
         }
         if queue.len() >= QUEUED_MAX {
             let message = format!("{} calls wait for {:?} already", queue.len(), key.target());
@@ -197,7 +192,7 @@ impl InFlightCalls {
         };
         let landing = InFlightGuard { in_flight: Arc::clone(self), key: key.clone(), number };
         let noted = self.history.clone().zip(pod_uid.map(str::to_owned));
-        let task = self.io.spawn(panics::caught(async move {
+        let work = async move {
             if !beside {
                 landing.cleared().await;
             }
@@ -209,31 +204,16 @@ impl InFlightCalls {
             // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome
-        }));
-        let abort = task.abort_handle();
-        let outcome = async move {
-            task.await.unwrap_or_else(|_| {
-                let cancelled = CriError::new(rpc, CriErrorKind::DeadlineExceeded, "cancelled");
-                Ok(Err(EnsureError::Failed(cancelled)))
-            })
-        }
-        .boxed()
-        .shared();
+        };
+        let cancelled =
+            move || Err(EnsureError::Failed(CriError::new(rpc, CriErrorKind::DeadlineExceeded, "cancelled")));
+        let task = self.io.spawn_shared(work, cancelled);
+        let outcome = task.outcome();
         let pod_uid = pod_uid.map(str::to_owned);
         let since = Instant::now();
-        let flight = InFlightCall {
-            number,
-            rpc,
-            pod_uid,
-            same,
-            beside,
-            joinable: true,
-            since,
-            outcome: outcome.clone(),
-            abort,
-        };
+        let flight = InFlightCall { number, rpc, pod_uid, same, beside, joinable: true, since, task };
         queue.push_back(flight);
-        outcome.map(panics::resumed).boxed()
+        outcome
     }
 
     /// Cancels the calls of `rpc` under `key`; returns their number.
@@ -243,7 +223,7 @@ impl InFlightCalls {
         let mut cancelled = 0;
         for flight in queue.iter_mut().filter(|flight| flight.rpc == rpc && flight.joinable) {
             flight.joinable = false;
-            flight.abort.abort();
+            flight.task.cancel();
             cancelled += 1;
         }
         cancelled
@@ -334,6 +314,8 @@ impl Drop for InFlightGuard {
 
 #[cfg(test)]
 mod tests {
+    use bridge_pace::panics;
+
     use super::*;
 
     #[tokio::test]

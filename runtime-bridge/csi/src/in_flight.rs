@@ -7,24 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::error::{CsiError, CsiErrorKind};
 use crate::rpc::Rpc;
-use bridge_io::Io;
 use bridge_io::watch;
-use bridge_pace::panics::{self, Carried};
+use bridge_io::{Io, SharedTask};
 
 /// The most calls of one volume that are queued or run; further calls are refused.
 const QUEUED_MAX: usize = 256;
 
 /// The result of a flight: the bytes of `NodeExpandVolume`, 0 for other calls.
 type Outcome = Result<i64, CsiError>;
-/// The outcome, or the panic that ended the call, for all callers that joined the flight.
-type SharedOutcome = Shared<BoxFuture<'static, Result<Outcome, Carried>>>;
 
 /// A volume of a driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,8 +101,7 @@ struct Flight {
     subject: Subject,
     joinable: bool,
     since: Instant,
-    outcome: SharedOutcome,
-    abort: AbortHandle,
+    task: SharedTask<Outcome>,
 }
 
 impl InFlightCalls {
@@ -131,7 +126,7 @@ impl InFlightCalls {
         if let Some(last) = queue.iter().rev().find(|flight| flight.subject.excludes(&subject))
             && (last.joinable && last.subject.rpc == subject.rpc && last.subject.same == subject.same)
         {
-            return last.outcome.clone().map(panics::resumed).boxed();
+            return last.task.outcome();
         }
         let (driver, rpc) = (subject.volume.driver.clone(), subject.rpc);
         if queue.len() >= QUEUED_MAX {
@@ -141,24 +136,19 @@ impl InFlightCalls {
             return std::future::ready(Err(refused)).boxed();
         }
         let landing = Landing { calls: Arc::clone(self), volume: subject.volume.clone(), number };
-        let task = self.io.spawn(panics::caught(async move {
+        let work = async move {
             landing.cleared().await;
             let outcome = work().await;
             // The flight leaves the table before its waiters get the outcome, so that a later call starts a new one.
             drop(landing);
             outcome
-        }));
-        let abort = task.abort_handle();
-        let outcome = async move {
-            task.await.unwrap_or_else(|_| {
-                Ok(Err(CsiError::new(driver, rpc, CsiErrorKind::Cancelled, "context canceled")))
-            })
-        }
-        .boxed()
-        .shared();
+        };
+        let cancelled = move || Err(CsiError::new(driver, rpc, CsiErrorKind::Cancelled, "context canceled"));
+        let task = self.io.spawn_shared(work, cancelled);
+        let outcome = task.outcome();
         let since = Instant::now();
-        queue.push_back(Flight { number, subject, joinable: true, since, outcome: outcome.clone(), abort });
-        outcome.map(panics::resumed).boxed()
+        queue.push_back(Flight { number, subject, joinable: true, since, task });
+        outcome
     }
 
     /// Cancels the calls of a volume at this target, `None`: those about the volume as a whole; returns their number.
@@ -169,7 +159,7 @@ impl InFlightCalls {
         let meant = |flight: &&mut Flight| flight.joinable && flight.subject.target.as_deref() == target;
         for flight in queue.iter_mut().filter(meant) {
             flight.joinable = false;
-            flight.abort.abort();
+            flight.task.cancel();
             cancelled += 1;
         }
         cancelled
@@ -249,6 +239,8 @@ impl Drop for Landing {
 
 #[cfg(test)]
 mod tests {
+    use bridge_pace::panics;
+
     use super::*;
 
     #[tokio::test]

@@ -11,6 +11,7 @@ mod keys;
 mod lasting;
 mod offload;
 mod runtime;
+mod shared_task;
 mod shares;
 pub mod watch;
 
@@ -18,4 +19,5 @@ pub use keys::{Keys, Turn};
 pub use lasting::{lasting, told_by};
 pub use offload::{LANE_THREADS_MAX, Lane, NotRun, at_low_priority, joined};
 pub use runtime::{Io, IoRuntime};
+pub use shared_task::SharedTask;
 pub use shares::{SharedPlace, SharedPlaces};

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::SharedTask;
 use crate::offload::{LANE_THREADS_MAX, Lane, NotRun, WIDE_LANE_THREADS_MAX};
 
 /// How long a stopping I/O runtime waits for blocking calls that are still running.
@@ -91,6 +92,15 @@ impl Io {
         // Boxed to one type per output, since tokio's task code would else be compiled for each future's own type.
         let future: BoxFuture<'static, F::Output> = Box::pin(future);
         self.handle.spawn(future)
+    }
+
+    /// Runs `work` on the I/O runtime for all callers that share its outcome; `gone` is the outcome if it is cancelled.
+    pub fn spawn_shared<T: Clone + Send + Sync + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+        gone: impl FnOnce() -> T + Send + 'static,
+    ) -> SharedTask<T> {
+        SharedTask::spawn(&self.handle, work, gone)
     }
 
     /// Runs `f` on a thread where it may block, once there is a place in this handle's [`Lane`]. Dropping the future

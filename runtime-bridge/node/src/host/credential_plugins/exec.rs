@@ -2,10 +2,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bridge_io::{Lane, NotRun, SharedPlaces};
-use bridge_pace::panics::{self, Carried};
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use bridge_io::{Lane, NotRun, SharedPlaces, SharedTask};
+use bridge_pace::panics;
+use futures::future::BoxFuture;
 use tokio::process::Command;
 use tokio::runtime::Handle;
 
@@ -17,9 +16,8 @@ use crate::host::SecretContent;
 use crate::mounts::program::{Input, Left, run_whole, told};
 
 type Output = Result<PluginOutput, PluginError>;
-type Outcome = Shared<BoxFuture<'static, Result<Output, Carried>>>;
 /// The runs under way.
-type Runs = Arc<Mutex<BTreeMap<RunKey, Outcome>>>;
+type Runs = Arc<Mutex<BTreeMap<RunKey, SharedTask<Output>>>>;
 
 /// Runs programs, each in a process group of its own.
 #[derive(Clone)]
@@ -70,31 +68,27 @@ impl ExecCredentialPlugins {
         }
         Ok(PluginOutput { content: SecretContent::new(ended.out), _place: Arc::new(place) })
     }
-
-    /// Begins a run, or joins the one under way.
-    fn begin(&self, run: PluginRun) -> Outcome {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = run.key();
-        if let Some(outcome) = runs.get(&key) {
-            return outcome.clone();
-        }
-        let (this, of_run) = (self.clone(), key.clone());
-        let task = self.lane.io().spawn(async move {
-            let outcome = panics::caught(this.output(run)).await;
-            this.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&of_run);
-            outcome
-        });
-        let gone = || Ok(Err(PluginError::NotRun(NotRun::RuntimeGone)));
-        let outcome = async move { task.await.unwrap_or_else(|_| gone()) }.boxed().shared();
-        runs.insert(key, outcome.clone());
-        outcome
-    }
 }
 
 impl CredentialPlugins for ExecCredentialPlugins {
     fn run(&self, run: PluginRun) -> BoxFuture<'static, Output> {
-        let outcome = self.begin(run);
-        async move { panics::resumed(outcome.await) }.boxed()
+        // Begins a run, or joins the one under way.
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = run.key();
+        if let Some(task) = runs.get(&key) {
+            return task.outcome();
+        }
+        let (this, of_run) = (self.clone(), key.clone());
+        let work = async move {
+            let outcome = panics::caught(this.output(run)).await;
+            this.runs.lock().unwrap_or_else(PoisonError::into_inner).remove(&of_run);
+            panics::resumed(outcome)
+        };
+        let gone = || Err(PluginError::NotRun(NotRun::RuntimeGone));
+        let task = SharedTask::spawn(self.lane.io(), work, gone);
+        let outcome = task.outcome();
+        runs.insert(key, task);
+        outcome
     }
 
     fn is_under_way(&self, run: &PluginRun) -> bool {
