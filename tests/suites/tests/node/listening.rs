@@ -87,6 +87,7 @@ fn what_each_pod_waits_for_is_told_to_browsers() {
 #[test]
 fn what_was_done_for_a_pod_is_told_also_after_a_crash_of_its_worker() {
     sandbox(Policy::default(), async |sandbox| {
+        sandbox.expect_crashes();
         let world = world(97);
         world.manifest("web.yaml", &web("web"));
         let node = FakeNode::start(sandbox, &world, &listening());
