@@ -435,7 +435,11 @@ mod tests {
         assert_eq!(refusal.message, "pod a_default was submitted with another content");
         let mut twin = pod("b", "one");
         twin.metadata.uid = Some("uid-a".to_owned());
-        assert_eq!(why(submitted.admit(&name("b"), &twin, 10)), WhyRefused::Conflict, "its UID is taken");
+        assert_eq!(
+            why(submitted.admit(&name("b"), &twin, of(&twin))),
+            WhyRefused::Conflict,
+            "its UID is taken"
+        );
     }
 
     #[test]

@@ -70,11 +70,8 @@ async fn stir(node: &FakeNode) {
     let _ = node.node.events.ask(GetEvents, soon).await;
     let _ = node.node.verdicts.ask(GetVerdicts, soon).await;
     let _ = node.node.static_of.ask(GetStaticOf { mirror: PodUid::new("nobody") }, soon).await;
-    let _ = node
-        .node
-        .submit
-        .ask(SubmitPod { manifest: Arc::from(&b""[..]), tenant: Arc::from("jane") }, soon)
-        .await;
+    let empty = SubmitPod { manifest: Arc::from(&b""[..]), tenant: Arc::from("jane") };
+    let _ = node.node.submit.ask(empty, soon).await;
     let nothing = WithdrawPod { namespace: Arc::from("nowhere"), name: Arc::from("nothing") };
     let _ = node.node.withdraw.ask(nothing, soon).await;
     let _ = node.node.volumes.ask(GetVolumes, soon).await;
