@@ -141,7 +141,7 @@ enum Without {
     Doubtful,
 }
 
-/// What a pod counts for, and for whom.
+/// What a pod counts for, and its tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     /// The tenant that has submitted it.
