@@ -9,8 +9,8 @@ use tokio::process::Command;
 use tokio::runtime::Handle;
 
 use super::{
-    CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError,
-    PluginOutput, PluginRun, RunKey,
+    CredentialPlugins, PLUGIN_OUTPUT_BYTES_MAX, PLUGIN_WITHIN, PLUGINS_MAX, PluginError, PluginOutput,
+    PluginRun, RunKey,
 };
 use crate::host::SecretContent;
 use crate::mounts::program::{Input, Left, run_whole, told};
@@ -47,11 +47,7 @@ impl ExecCredentialPlugins {
     }
 
     async fn output(&self, run: PluginRun) -> Output {
-        let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, self.places.place(&run.tenant)).await;
-        let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
-        if !run.needed.is_so() {
-            return Err(PluginError::NotNeeded);
-        }
+        let place = run.turn(&self.places).await?;
         let mut command = Command::new(&run.program);
         command.args(run.args.iter()).envs(run.env.iter().map(|(name, value)| (name, value)));
         let program = run.program.to_string_lossy();

@@ -8,10 +8,7 @@ use bridge_io::SharedPlaces;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-use super::{
-    CredentialPlugins, PLUGIN_TURN_WITHIN, PLUGIN_WITHIN, PLUGINS_MAX, PluginError, PluginOutput, PluginRun,
-    RunKey,
-};
+use super::{CredentialPlugins, PLUGIN_WITHIN, PLUGINS_MAX, PluginError, PluginOutput, PluginRun, RunKey};
 use crate::host::SecretContent;
 
 type Answer = Arc<dyn Fn(&PluginRun) -> Result<Vec<u8>, PluginError> + Send + Sync>;
@@ -61,11 +58,7 @@ impl FakeCredentialPlugins {
     }
 
     async fn output(&self, run: PluginRun) -> Output {
-        let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, self.places.place(&run.tenant)).await;
-        let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
-        if !run.needed.is_so() {
-            return Err(PluginError::NotNeeded);
-        }
+        let place = run.turn(&self.places).await?;
         let plugin = {
             let mut state = self.state();
             state.runs.push(run.clone());

@@ -20,7 +20,7 @@ pub use exec::ExecCredentialPlugins;
 pub use fake::FakeCredentialPlugins;
 
 use super::SecretContent;
-use bridge_io::{NotRun, SharedPlace};
+use bridge_io::{NotRun, SharedPlace, SharedPlaces};
 
 /// The longest run of a plugin, as upstream.
 pub const PLUGIN_WITHIN: Duration = Duration::from_secs(60);
@@ -93,6 +93,13 @@ impl fmt::Debug for PluginRun {
 }
 
 impl PluginRun {
+    /// Waits for the turn of its tenant, at which it begins if it is needed still.
+    async fn turn(&self, places: &SharedPlaces) -> Result<SharedPlace, PluginError> {
+        let place = tokio::time::timeout(PLUGIN_TURN_WITHIN, places.place(&self.tenant)).await;
+        let Ok(Some(place)) = place else { return Err(PluginError::NoTurn) };
+        if self.needed.is_so() { Ok(place) } else { Err(PluginError::NotNeeded) }
+    }
+
     /// Two runs with the same key would give the same, at the turn of the same namespace: one that another namespace has put behind
     /// many others is none to wait for.
     fn key(&self) -> RunKey {
