@@ -1,5 +1,6 @@
 //! The messages that NodeStatus and Lease receive.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,18 +30,12 @@ pub enum Degradation {
     PodsLeftAlone,
 }
 
-/// Supervision leaves a subsystem stopped after too many crashes, or several pods alone for one cause, or does so no longer:
-/// NodeStatus shows this as a condition of the Node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubsystemReported {
-    /// The subsystem's name in the supervision tree; for pods that are left alone, with the place.
-    pub subsystem: Arc<str>,
-    /// What this is about.
-    pub degradation: Degradation,
-    /// Why it is so; `None` when it is so no longer.
-    pub why: Option<Arc<str>>,
-}
-delivery!(SubsystemReported => (): Command, LatestPerKey, key = |m| crate::Key::Name(m.subsystem.clone()));
+/// The subsystems that supervision leaves stopped after too many crashes, or that leave several pods alone for one cause, all
+/// of them, each with the way and the reason: NodeStatus shows them as a condition of the Node. Of these, those with pods that
+/// are left alone are named with the place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubsystemsReported(pub Arc<BTreeMap<Arc<str>, (Degradation, Arc<str>)>>);
+delivery!(SubsystemsReported => (): Command, LatestPerKey);
 
 /// Asks NodeStatus to post the Node as not ready, since the kubelet is about to exit. Answered when posting it has ended, with
 /// whether the API server has the condition.
@@ -63,7 +58,7 @@ delivery!(NodeStatusConfigured => (): Command, LatestPerKey);
 
 receives!(
     "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,
-    SubsystemReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured
+    SubsystemsReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured
 );
 
 /// The messages that Lease receives.

@@ -9,7 +9,7 @@ use crate::facts::{
     DesiredPodsChanged, NodeAddressesObserved, PodObserved, ProbeVerdict, RuntimeObserved, WorkerReported,
 };
 use crate::pod_set::Generation;
-use crate::supervision::PodQuarantined;
+use crate::supervision::PodsQuarantined;
 use crate::{PodUid, delivery, receives};
 
 /// The mirror pods: pods of the API server that stand for static pods. Writer: PodManager.
@@ -42,6 +42,6 @@ pub struct GetKnownStatuses;
 delivery!(GetKnownStatuses => BTreeMap<PodUid, Arc<PodStatus>>: Query, Wait);
 
 receives!(
-    "StatusManager": DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
+    "StatusManager": DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodsQuarantined,
     NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses
 );

@@ -1,24 +1,18 @@
 //! The messages that supervision sends to other actors, and the faults that tests order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{PodUid, delivery};
 
-/// A pod made a subsystem panic too often, so the subsystem leaves the pod alone for a while. `Delivery::pod` of this
-/// message is `None`, so that StatusManager hears of pods that it has quarantined itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PodQuarantined {
-    /// The pod's UID.
-    pub uid: PodUid,
-    /// The subsystem that panics on it.
-    pub subsystem: Arc<str>,
-    /// The last panic and its place in the source; `None` when the quarantine is over.
-    pub panic: Option<Arc<str>>,
-}
-delivery!(PodQuarantined => (): Command, LatestPerKey,
-    key = |m| crate::Key::Name(Arc::from(format!("{}/{}", m.subsystem, m.uid))));
+/// The pods that made a subsystem panic too often, all of them: the subsystem leaves them alone for a while. By subsystem and
+/// pod, each with the last panic and its place in the source. `Delivery::pod` of this message is `None`, so that StatusManager
+/// hears of pods that it has quarantined itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodsQuarantined(pub Arc<BTreeMap<(Arc<str>, PodUid), Arc<str>>>);
+delivery!(PodsQuarantined => (): Command, LatestPerKey);
 
 /// A fault to inject into an actor, in builds with the feature `faults`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

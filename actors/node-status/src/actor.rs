@@ -3,7 +3,6 @@
 mod handlers;
 mod posting;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use messages::eviction_manager::ResendPressure;
 use messages::facts::{
     CsiDriversObserved, NodeAddressesObserved, NodeObserved, OtherVolumesObserved, Pressure,
 };
-use messages::node_status;
+use messages::node_status::{self, SubsystemsReported};
 use messages::pleg::ResendObserved;
 use pod_rules::versions::version;
 use pod_set::Level;
@@ -112,7 +111,7 @@ pub struct NodeStatus {
     pressure: Option<Pressure>,
     volumes: Option<OtherVolumesObserved>,
     drivers: CsiDriversObserved,
-    degraded: BTreeMap<Arc<str>, (node_status::Degradation, Arc<str>)>,
+    degraded: SubsystemsReported,
     failed: Option<Arc<str>>,
     /// The ask that waits until the last status is posted.
     last: Option<Reply<bool>>,
@@ -151,7 +150,7 @@ impl NodeStatus {
             pressure: None,
             volumes: None,
             drivers: CsiDriversObserved::default(),
-            degraded: BTreeMap::new(),
+            degraded: SubsystemsReported::default(),
             failed: None,
             last: None,
             posting: false,
@@ -178,7 +177,7 @@ impl NodeStatus {
             pressure: self.pressure,
             volumes: self.volumes.as_ref(),
             drivers: &self.drivers,
-            degraded: &self.degraded,
+            degraded: &self.degraded.0,
             failed: self.failed.as_deref(),
         }
     }
@@ -441,7 +440,7 @@ impl Subsystem for NodeStatus {
             "registered": self.registered,
             "postings": self.postings,
             "notReady": self.runtime.errors(self.began.elapsed()),
-            "degraded": self.degraded,
+            "degraded": *self.degraded.0,
             "problem": self.problem,
         })
     }

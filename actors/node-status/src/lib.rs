@@ -1,6 +1,6 @@
 //! Duty: NodeStatus registers the Node and keeps its status current; Lease shows every ten seconds that the node lives.
 //! Receives: Status: RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,
-//! SubsystemReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured. Lease: NodeObserved.
+//! SubsystemsReported, PostNotReady, NodeResourcesConfigured, NodeStatusConfigured. Lease: NodeObserved.
 //! Sends: NodeObserved, NodeAddressesObserved, ResendObserved, ResendPressure, ResendConfiguration, ResendNode, RecordEvent (NodeReady,
 //! NodeHasSufficientMemory, Rebooted, …); the Node, its status and the lease to the API server; the pods' addresses to
 //! the runtime.

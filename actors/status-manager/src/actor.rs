@@ -24,7 +24,7 @@ use messages::pod_manager::ResendDesired;
 use messages::pod_worker::ResendReports;
 use messages::probe_manager::ResendVerdicts;
 use messages::status_manager::{self, GetKnownStatuses, GetPodStatus, GetPodStatuses, MirrorPods};
-use messages::supervision::PodQuarantined;
+use messages::supervision::PodsQuarantined;
 use pod_set::{Ends, Followed};
 use supervision::{Address, Ctx, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
@@ -511,13 +511,11 @@ impl Handler<ProbeVerdict> for StatusManager {
     }
 }
 
-impl Handler<PodQuarantined> for StatusManager {
+impl Handler<PodsQuarantined> for StatusManager {
     type Result = ();
-    fn handle(&mut self, quarantined: PodQuarantined, ctx: &mut Ctx<Self>) {
-        let PodQuarantined { uid, subsystem, panic } = quarantined;
-        if self.status_cache.quarantined(&uid, subsystem, panic) {
-            self.compute_soon(vec![uid], ctx);
-        }
+    fn handle(&mut self, quarantined: PodsQuarantined, ctx: &mut Ctx<Self>) {
+        let changed = self.status_cache.quarantined(quarantined);
+        self.compute_soon(changed, ctx);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Duty: computes every pod's status from facts; the single writer of pod status, here and at the API server; deletes pods
 //!   there that are over here.
-//! Receives: DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodQuarantined,
+//! Receives: DesiredPodsChanged, MirrorPods, PodObserved, RuntimeObserved, ProbeVerdict, WorkerReported, PodsQuarantined,
 //!   NodeAddressesObserved, GetPodStatus, GetPodStatuses, GetKnownStatuses.
 //! Sends: RecordEvent, ResendDesired, ResendReports, ResendObserved, ResendVerdicts, ResendNode, PodTouched.
 //! State (rebuilt from): facts (their writers resend), statuses (a checkpoint per pod, else computed anew), what the

@@ -9,6 +9,7 @@ use messages::facts::{
     ContainerVerdict, DesiredPod, SeenPod, Source, WaitingReason, WorkerReport, WorkerState,
 };
 use messages::runtime::{ContainerState, RuntimeContainer, RuntimeHealth, RuntimePod};
+use messages::supervision::PodsQuarantined;
 use proptest::prelude::*;
 
 use crate::conditions::INITIALIZED;
@@ -204,7 +205,8 @@ fn tell(status_cache: &mut PodStatusCache, fact: &Fact) {
         Fact::Reported(report) => status_cache.reported(&uid, report),
         Fact::Verdicts(verdicts) => status_cache.verdicts(&uid, verdicts),
         Fact::Quarantined(on) => {
-            status_cache.quarantined(&uid, Arc::from("Pleg"), on.then(|| Arc::from("panic")));
+            let panic = on.then(|| ((Arc::from("Pleg"), uid.clone()), Arc::from("panic")));
+            status_cache.quarantined(PodsQuarantined(Arc::new(panic.into_iter().collect())));
         }
         Fact::Runtime => {
             let name = Arc::from("containerd");

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use messages::facts::{ContainerVerdict, DesiredPod, SeenPod, Source, WorkerReport};
 use messages::pod_set::{Generation, PodSetUpdate};
 use messages::runtime::RuntimeHealth;
+use messages::supervision::PodsQuarantined;
 use messages::{PodRef, PodUid};
 use pod_set::{PodSet, Taken};
 use supervision::blame;
@@ -70,6 +71,8 @@ pub struct PodStatusCache {
     /// Whether Pleg and the pool have said all: before, a pod of which they have told nothing may be there.
     has_heard_all: bool,
     pods: BTreeMap<PodUid, Entry>,
+    /// As it was told last.
+    quarantined: PodsQuarantined,
     /// Static pods that have a mirror at the API server.
     mirrored: BTreeSet<PodUid>,
     /// Desired pods whose worker has said nothing yet.
@@ -309,13 +312,23 @@ impl PodStatusCache {
         self.pods.entry(uid.clone()).or_default().facts.verdicts = Some(verdicts);
     }
 
-    /// A subsystem has quarantined a pod because of this panic; with `None`, it has let the pod in again. Whether that is news.
-    pub fn quarantined(&mut self, uid: &PodUid, subsystem: Arc<str>, panic: Option<Arc<str>>) -> bool {
-        if let Some(panic) = panic {
-            let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
-            return quarantine.insert(subsystem, panic.clone()) != Some(panic);
+    /// Takes the pods that subsystems have quarantined, all of them: any other has been let in. Returns the pods to compute.
+    pub fn quarantined(&mut self, now: PodsQuarantined) -> Vec<PodUid> {
+        let before = std::mem::replace(&mut self.quarantined, now.clone());
+        let mut changed = BTreeSet::new();
+        for (subsystem, uid) in before.0.keys().filter(|one| !now.0.contains_key(*one)) {
+            let pod = self.pods.get_mut(uid);
+            if pod.is_some_and(|pod| pod.facts.quarantine.remove(subsystem).is_some()) {
+                changed.insert(uid.clone());
+            }
         }
-        self.pods.get_mut(uid).is_some_and(|pod| pod.facts.quarantine.remove(&subsystem).is_some())
+        for ((subsystem, uid), panic) in now.0.iter() {
+            let quarantine = &mut self.pods.entry(uid.clone()).or_default().facts.quarantine;
+            if quarantine.insert(subsystem.clone(), panic.clone()).as_ref() != Some(panic) {
+                changed.insert(uid.clone());
+            }
+        }
+        changed.into_iter().collect()
     }
 
     /// Takes the runtime's name, which is the prefix of container IDs, and what its handlers can do. Returns the pods

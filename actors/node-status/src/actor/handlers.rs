@@ -6,7 +6,7 @@ use actix::Handler;
 use messages::facts::{
     CsiDriversObserved, NodeResourcesConfigured, OtherVolumesObserved, PressureObserved, RuntimeObserved,
 };
-use messages::node_status::{NodeStatusConfigured, PostNotReady, ResendNode, SubsystemReported};
+use messages::node_status::{NodeStatusConfigured, PostNotReady, ResendNode, SubsystemsReported};
 use supervision::{Ctx, ReplyLater, reply_later};
 
 use super::{NodeStatus, Timer};
@@ -62,15 +62,11 @@ impl Handler<ResendNode> for NodeStatus {
     }
 }
 
-impl Handler<SubsystemReported> for NodeStatus {
+impl Handler<SubsystemsReported> for NodeStatus {
     type Result = ();
-    fn handle(&mut self, report: SubsystemReported, ctx: &mut Ctx<Self>) {
-        let now = report.why.map(|why| (report.degradation, why));
-        let before = match now.clone() {
-            Some(now) => self.degraded.insert(report.subsystem, now),
-            None => self.degraded.remove(&report.subsystem),
-        };
-        if before != now {
+    fn handle(&mut self, reported: SubsystemsReported, ctx: &mut Ctx<Self>) {
+        if self.degraded != reported {
+            self.degraded = reported;
             self.update(ctx);
         }
     }

@@ -1,7 +1,8 @@
-//! Facts that the wiring itself states to an actor, kept as levels: sent when they change, every minute again, since a message
-//! may be lost after a mailbox has taken it, to a new incarnation of the receiver, and after a refusal.
+//! Facts that the wiring itself states to an actor, kept as levels and told all at once, so that an end is told as a level is: when
+//! one changes, every minute again, since a message may be lost after a mailbox has taken it, to a new incarnation of the
+//! receiver, and after a refusal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,55 +12,52 @@ use bridge_io::{Io, lasting};
 const EVERY: Duration = Duration::from_secs(60);
 
 /// The present levels by subject; a subject without a level is in order.
-pub(super) struct Levels<K, T> {
-    /// Sends a level; returns whether the receiver has accepted it.
+pub(super) struct Levels<K, V, T> {
+    /// Sends all levels; returns whether the receiver has accepted them.
     tell: T,
-    stated: Mutex<Stated<K>>,
+    stated: Mutex<Stated<K, V>>,
 }
 
-struct Stated<K> {
-    holds: BTreeMap<K, Arc<str>>,
-    /// Subjects whose present level the receiver has not accepted yet.
-    untold: BTreeSet<K>,
-    /// Subjects that came in order since all levels were sent: that is sent again, too, once.
-    over: BTreeSet<K>,
+struct Stated<K, V> {
+    holds: Arc<BTreeMap<K, V>>,
+    /// Whether there was a level ever: before, nothing is told.
+    has_begun: bool,
+    /// The receiver has not accepted the present levels yet.
+    is_owed: bool,
 }
 
-impl<K: Ord + Clone, T: Fn(&K, Option<&Arc<str>>) -> bool> Levels<K, T> {
+impl<K: Ord + Clone, V: Clone + PartialEq, T: Fn(Arc<BTreeMap<K, V>>) -> bool> Levels<K, V, T> {
     pub(super) fn new(tell: T) -> Self {
-        let stated = Stated { holds: BTreeMap::new(), untold: BTreeSet::new(), over: BTreeSet::new() };
+        let stated = Stated { holds: Arc::new(BTreeMap::new()), has_begun: false, is_owed: false };
         Self { tell, stated: Mutex::new(stated) }
     }
 
-    /// Sets a subject's level, or clears it with `None`, and sends it together with all levels that were refused
-    /// before.
-    pub(super) fn state(&self, subject: K, level: Option<Arc<str>>) {
+    /// Sets a subject's level, or clears it with `None`, and sends all levels if that is news or they were refused before.
+    pub(super) fn state(&self, subject: K, level: Option<V>) {
         let mut stated = self.stated.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = match level {
-            Some(level) => stated.holds.insert(subject.clone(), level.clone()) != Some(level),
-            None => stated.holds.remove(&subject).is_some(),
-        };
-        if is_news {
-            if !stated.holds.contains_key(&subject) {
-                stated.over.insert(subject.clone());
+        if stated.holds.get(&subject) != level.as_ref() {
+            let holds = Arc::make_mut(&mut stated.holds);
+            match level {
+                Some(level) => drop(holds.insert(subject, level)),
+                None => drop(holds.remove(&subject)),
             }
-            stated.untold.insert(subject);
+            (stated.has_begun, stated.is_owed) = (true, true);
         }
-        self.tell_untold(&mut stated);
+        self.tell_owed(&mut stated);
     }
 
-    /// Sends every level again: the receiver may have lost it, or begun anew.
+    /// Sends all levels again: the receiver may have lost them, or begun anew.
     pub(super) fn tell_again(&self) {
         let mut stated = self.stated.lock().unwrap_or_else(PoisonError::into_inner);
-        let Stated { holds, untold, over } = &mut *stated;
-        untold.extend(holds.keys().cloned().chain(std::mem::take(over)));
-        self.tell_untold(&mut stated);
+        stated.is_owed = stated.has_begun;
+        self.tell_owed(&mut stated);
     }
 
-    /// Sends every level again each minute, as long as an event may change one.
+    /// Sends all levels again each minute, as long as an event may change one.
     pub(super) fn tell_each_minute(self: &Arc<Self>, io: &Io)
     where
-        K: Send + 'static,
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
         T: Send + Sync + 'static,
     {
         let levels = Arc::downgrade(self);
@@ -76,9 +74,8 @@ impl<K: Ord + Clone, T: Fn(&K, Option<&Arc<str>>) -> bool> Levels<K, T> {
         drop(io.spawn(lasting("tell what was observed of subsystems again", tell)));
     }
 
-    fn tell_untold(&self, stated: &mut Stated<K>) {
-        let Stated { holds, untold, .. } = stated;
-        untold.retain(|subject| !(self.tell)(subject, holds.get(subject)));
+    fn tell_owed(&self, stated: &mut Stated<K, V>) {
+        stated.is_owed = stated.is_owed && !(self.tell)(stated.holds.clone());
     }
 }
 
@@ -88,37 +85,50 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_holds_is_told_once_and_again_to_who_begins_anew() {
-        let told = RefCell::new(Vec::new());
-        let levels = Levels::new(|subject: &&str, level: Option<&Arc<str>>| {
-            told.borrow_mut().push(format!("{subject}={}", level.map_or("", |level| level)));
-            true
-        });
-        levels.state("a", None);
-        levels.state("a", Some(Arc::from("bad")));
-        levels.state("a", Some(Arc::from("bad")));
-        levels.state("b", Some(Arc::from("worse")));
-        levels.tell_again();
-        levels.state("a", None);
-        levels.tell_again();
-        levels.tell_again();
-        let again = ["a=", "a=", "b=worse", "b=worse"];
-        assert_eq!(told.take(), [&["a=bad", "b=worse", "a=bad", "b=worse"], &again[..]].concat());
+    type Told = RefCell<Vec<String>>;
+
+    fn note(told: &Told, levels: &BTreeMap<&str, &str>) {
+        let all: Vec<String> = levels.iter().map(|(subject, level)| format!("{subject}={level}")).collect();
+        told.borrow_mut().push(all.join(" "));
     }
 
     #[test]
-    fn what_is_refused_is_told_with_the_next_news() {
-        let (told, room) = (RefCell::new(Vec::new()), Cell::new(false));
-        let levels = Levels::new(|subject: &&str, level: Option<&Arc<str>>| {
-            told.borrow_mut().extend(room.get().then(|| (*subject, level.is_some())));
+    fn all_that_holds_is_told_with_each_change_and_again_however_often_an_end_was_lost() {
+        let told = Told::default();
+        let levels = Levels::new(|all: Arc<BTreeMap<&'static str, &'static str>>| {
+            note(&told, &all);
+            true
+        });
+        levels.tell_again();
+        levels.state("a", None);
+        assert!(told.take().is_empty(), "nothing was stated yet");
+        levels.state("a", Some("bad"));
+        levels.state("a", Some("bad"));
+        levels.state("b", Some("worse"));
+        levels.state("a", None);
+        assert_eq!(told.take(), ["a=bad", "a=bad b=worse", "b=worse"]);
+        levels.state("b", None);
+        for _ in 0..3 {
+            levels.tell_again();
+        }
+        assert_eq!(told.take(), ["", "", "", ""], "that none is left is told as a level is");
+    }
+
+    #[test]
+    fn what_is_refused_is_told_with_the_next_event() {
+        let (told, room) = (Told::default(), Cell::new(false));
+        let levels = Levels::new(|all: Arc<BTreeMap<&'static str, &'static str>>| {
+            if room.get() {
+                note(&told, &all);
+            }
             room.get()
         });
-        levels.state("a", Some(Arc::from("bad")));
-        levels.state("b", Some(Arc::from("bad")));
+        levels.state("a", Some("bad"));
+        levels.state("b", Some("bad"));
         levels.state("b", None);
         room.set(true);
         levels.state("c", None);
-        assert_eq!(told.take(), [("a", true), ("b", false)]);
+        levels.state("c", None);
+        assert_eq!(told.take(), ["a=bad"]);
     }
 }

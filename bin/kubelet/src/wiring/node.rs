@@ -18,7 +18,7 @@ use messages::pod_worker::{EvictPod, GetWorkers};
 use messages::probe_manager::GetVerdicts;
 use messages::stats_provider::{GetSummary, GetUsageMetrics};
 use messages::status_manager::GetPodStatuses;
-use messages::supervision::PodQuarantined;
+use messages::supervision::PodsQuarantined;
 use messages::volume_manager::{GetVolumeStats, GetVolumes};
 use supervision::{Address, AskPort, Outside};
 
@@ -89,7 +89,7 @@ pub struct Node {
     /// Asks for every pod of which the runtime holds a sandbox or container.
     pub held_pods: AskPort<Outside, GetHeldPods>,
     /// Receives quarantines.
-    pub quarantined: Address<PodQuarantined>,
+    pub quarantined: Address<PodsQuarantined>,
     /// Receive the Node.
     pub node_observers: Vec<Address<NodeObserved>>,
     /// Receive the node's addresses.

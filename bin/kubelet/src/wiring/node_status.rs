@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
-use messages::node_status::{Degradation, NodeStatusConfigured, SubsystemReported};
+use messages::node_status::{Degradation, NodeStatusConfigured, SubsystemsReported};
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics};
 use pod_rules::reasons::{PODS_LEFT_ALONE, SUBSYSTEM_DORMANT};
 use pod_worker::PodWorker;
@@ -97,15 +97,10 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
 fn tell_of_degradation(
     tree: &Tree,
     io: &Io,
-    status: Address<SubsystemReported>,
+    status: Address<SubsystemsReported>,
     events: Address<RecordEvent>,
 ) {
-    let levels = Arc::new(Levels::new(
-        move |(degradation, subsystem): &(Degradation, Arc<str>), why: Option<&Arc<str>>| {
-            let (subsystem, degradation) = (subsystem.clone(), *degradation);
-            status.tell(SubsystemReported { subsystem, degradation, why: why.cloned() }).is_ok()
-        },
-    ));
+    let levels = Arc::new(Levels::new(move |degraded| status.tell(SubsystemsReported(degraded)).is_ok()));
     levels.tell_each_minute(io);
     let stated = levels.clone();
     let state = move |degradation: Degradation, subsystem: &str, why: Option<String>| {
@@ -121,7 +116,7 @@ fn tell_of_degradation(
                 message: Arc::from(format!("{subsystem}: {why}")),
             });
         }
-        stated.state((degradation, Arc::from(subsystem)), why.map(Arc::from));
+        stated.state(Arc::from(subsystem), why.map(|why| (degradation, Arc::from(why))));
     };
     let crowds = Mutex::new(Crowds::default());
     tree.observe(move |event: &SupervisionEvent| {

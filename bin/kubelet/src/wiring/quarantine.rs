@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
-use messages::supervision::PodQuarantined;
+use messages::supervision::PodsQuarantined;
 use messages::{PodRef, PodUid};
 use pod_worker::PodWorker;
 use status_manager::StatusManager;
@@ -17,14 +17,10 @@ use super::levels::Levels;
 pub(super) fn tell_of_quarantine(
     tree: &Tree,
     io: &Io,
-    status: Address<PodQuarantined>,
+    status: Address<PodsQuarantined>,
     events: Address<RecordEvent>,
 ) {
-    let tell = move |(subsystem, uid): &(Arc<str>, PodUid), panic: Option<&Arc<str>>| {
-        let told = PodQuarantined { uid: uid.clone(), subsystem: subsystem.clone(), panic: panic.cloned() };
-        status.tell(told).is_ok()
-    };
-    let levels = Arc::new(Levels::new(tell));
+    let levels = Arc::new(Levels::new(move |held| status.tell(PodsQuarantined(held)).is_ok()));
     levels.tell_each_minute(io);
     tree.observe(move |event: &SupervisionEvent| {
         if event.actor == StatusManager::NAME && matches!(event.what, EventKind::Started { .. }) {

@@ -23,7 +23,7 @@ use messages::pod_sources::{SubmitPod, WithdrawPod};
 use messages::pod_worker::EvictPod;
 use messages::probe_manager::GetVerdicts;
 use messages::stats_provider::{GetSummary, GetUsageMetrics, MetricsPage};
-use messages::supervision::{Fault, PodQuarantined};
+use messages::supervision::{Fault, PodsQuarantined};
 use messages::volume_manager::{GetVolumeStats, GetVolumes};
 use messages::{CATALOGUE, PodRef, PodUid};
 use supervision::{EventKind, Policy, RestartPolicy, State, Tree};
@@ -130,11 +130,7 @@ async fn stir(node: &FakeNode) {
     let annotated = RecordAnnotatedEvent { event, annotations: Arc::default() };
     let _ = node.node.record_annotated.tell(annotated);
     let nobody = PodUid::new("nobody");
-    let _ = node.node.quarantined.tell(PodQuarantined {
-        uid: nobody.clone(),
-        subsystem: Arc::from("Test"),
-        panic: None,
-    });
+    let _ = node.node.quarantined.tell(PodsQuarantined::default());
     let _ = node.node.evict.tell(order_to_evict(&nobody));
     let resending = [
         "PodManager",
