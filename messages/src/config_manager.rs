@@ -23,4 +23,13 @@ pub struct ResendConfiguration {
 }
 delivery!(ResendConfiguration => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
+/// Settings of an actor that change while the kubelet runs. Writer: ConfigManager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configured<S> {
+    /// Of the configuration that they are part of: those of an earlier one are left out ([`crate::Delivery::generation`]).
+    pub generation: u64,
+    /// What holds from now on.
+    pub settings: S,
+}
+
 receives!("ConfigManager": ReloadConfiguration, GetConfiguration, ResendConfiguration);

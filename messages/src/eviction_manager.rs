@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config_manager::Configured;
 use crate::facts::{DesiredPodsChanged, WorkerReported};
 use crate::{Key, delivery, receives};
 
@@ -40,8 +41,7 @@ pub struct EvictionSettings {
 }
 
 /// When pods are evicted from now on. Writer: ConfigManager.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EvictionConfigured(pub Arc<EvictionSettings>);
-delivery!(EvictionConfigured => (): Command, LatestPerKey);
+pub type EvictionConfigured = Configured<Arc<EvictionSettings>>;
+delivery!(EvictionConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
 
 receives!("EvictionManager": DesiredPodsChanged, WorkerReported, ResendPressure, EvictionConfigured);

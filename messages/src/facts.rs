@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
 use pod_spec::resources::NodeResources;
 use serde::Serialize;
 
+use crate::config_manager::Configured;
 use crate::delivery;
 use crate::pod::{PodRef, PodUid};
 use crate::pod_set::{Generation, PodSetUpdate};
@@ -155,9 +156,8 @@ delivery!(PressureObserved => (): Command, LatestPerKey);
 
 /// What the node has and what pods may have of it from now on, by `maxPods`, `podsPerCore` and `evictionHard`. Writer:
 /// ConfigManager.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NodeResourcesConfigured(pub Arc<NodeResources>);
-delivery!(NodeResourcesConfigured => (): Command, LatestPerKey);
+pub type NodeResourcesConfigured = Configured<Arc<NodeResources>>;
+delivery!(NodeResourcesConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
 
 /// The node's addresses as its status lists them: sent when they are first known, and again when they change. Writer:
 /// NodeStatus.

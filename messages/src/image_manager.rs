@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::config_manager::Configured;
 use crate::{PodRef, delivery, receives};
 
 /// When an image is pulled: `imagePullPolicy` of a container, `pullPolicy` of an image volume (row 6.1).
@@ -73,9 +74,9 @@ pub struct ImageError {
 pub struct DeleteUnusedImages;
 delivery!(DeleteUnusedImages => usize: Command, Wait);
 
-/// How images are pulled and deleted from now on. Writer: ConfigManager.
+/// How images are pulled and deleted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ImagesConfigured {
+pub struct ImageRules {
     /// `registryPullQPS`: pulls per second in the long run; 0 is no limit.
     pub pulls_per_second: f64,
     /// `registryBurst`: pulls that may begin at once after a quiet time.
@@ -91,6 +92,9 @@ pub struct ImagesConfigured {
     /// `imageMaximumGCAge`; none for no such limit.
     pub max_age: Option<Duration>,
 }
-delivery!(ImagesConfigured => (): Command, LatestPerKey);
+
+/// How images are pulled and deleted from now on. Writer: ConfigManager.
+pub type ImagesConfigured = Configured<ImageRules>;
+delivery!(ImagesConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
 
 receives!("ImageManager": EnsureImage, DeleteUnusedImages, ImagesConfigured);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config_manager::Configured;
 use crate::facts::PodObserved;
 use crate::{delivery, receives};
 
@@ -25,8 +26,7 @@ impl Default for LogRotation {
 }
 
 /// How logs are rotated from now on. Writer: ConfigManager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRotationConfigured(pub LogRotation);
-delivery!(LogRotationConfigured => (): Command, LatestPerKey);
+pub type LogRotationConfigured = Configured<LogRotation>;
+delivery!(LogRotationConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
 
 receives!("LogManager": PodObserved, LogRotationConfigured);

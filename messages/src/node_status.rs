@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::config_manager::Configured;
 use crate::facts::{
     CsiDriversObserved, NodeObserved, NodeResourcesConfigured, OtherVolumesObserved, PressureObserved,
     RuntimeObserved,
@@ -46,15 +47,18 @@ pub struct PostNotReady {
 }
 delivery!(PostNotReady => bool: Command, Wait);
 
-/// How often the Node's status is computed and posted from now on. Writer: ConfigManager.
+/// How often the Node's status is computed and posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeStatusConfigured {
+pub struct StatusPeriods {
     /// `nodeStatusUpdateFrequency`: time between two computations.
     pub update: Duration,
     /// `nodeStatusReportFrequency`: longest time between two postings of an unchanged status.
     pub report: Duration,
 }
-delivery!(NodeStatusConfigured => (): Command, LatestPerKey);
+
+/// How often the Node's status is computed and posted from now on. Writer: ConfigManager.
+pub type NodeStatusConfigured = Configured<StatusPeriods>;
+delivery!(NodeStatusConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
 
 receives!(
     "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,

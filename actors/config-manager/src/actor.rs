@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use actix::{Actor, Handler, MessageResult};
 use bridge_node::host::StaticFiles;
-use messages::config_manager::{self, GetConfiguration, ReloadConfiguration, ResendConfiguration};
+use messages::config_manager::{
+    self, Configured, GetConfiguration, ReloadConfiguration, ResendConfiguration,
+};
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::eviction_manager::EvictionConfigured;
 use messages::facts::NodeResourcesConfigured;
@@ -87,7 +89,7 @@ pub struct ConfigManager {
     reading: bool,
     /// Whether something has changed since the reading under way began.
     again: bool,
-    /// Whether the next outcome answers an order, and is logged even if it is no news.
+    /// Whether the next reading answers an order: what comes of it is logged even if it is no news.
     ordered: bool,
     /// Why the newest configuration is refused; empty if it is not.
     refused: String,
@@ -127,24 +129,33 @@ impl ConfigManager {
             self.again = true;
             return;
         }
-        ctx.effect("read configuration", None, self.deps.source.read(), Self::was_read);
+        // An order that comes from now on is answered by a further reading: this one may have seen the files before it.
+        let ordered = std::mem::take(&mut self.ordered);
+        ctx.effect("read configuration", None, self.deps.source.read(), move |actor, outcome, ctx| {
+            actor.was_read(outcome, ordered, ctx);
+        });
     }
 
-    fn was_read(&mut self, outcome: Result<Arc<Configuration>, Vec<String>>, ctx: &mut Ctx<Self>) {
+    fn was_read(
+        &mut self,
+        outcome: Result<Arc<Configuration>, Vec<String>>,
+        ordered: bool,
+        ctx: &mut Ctx<Self>,
+    ) {
         self.reading = false;
         match outcome {
-            Ok(configuration) => self.accept(configuration, ctx),
-            Err(problems) => self.refuse(problems),
+            Ok(configuration) => self.accept(configuration, ordered, ctx),
+            Err(problems) => self.refuse(problems, ordered),
         }
-        self.ordered = false;
         if std::mem::take(&mut self.again) {
             self.read_soon(ctx);
         }
     }
 
-    fn accept(&mut self, configuration: Arc<Configuration>, ctx: &mut Ctx<Self>) {
-        let before = std::mem::replace(&mut self.in_force, configuration);
-        let now = self.in_force.clone();
+    /// Tells of a configuration and puts it in force, in one step: an incarnation that ends before has done neither, and the
+    /// next one reads it again.
+    fn accept(&mut self, now: Arc<Configuration>, ordered: bool, ctx: &mut Ctx<Self>) {
+        let before = std::mem::replace(&mut self.in_force, now.clone());
         let was_refused = !std::mem::take(&mut self.refused).is_empty();
         let (is_changed, waits_for_more) = (now.generation != before.generation, now.waits != before.waits);
         if is_changed {
@@ -157,7 +168,6 @@ impl ConfigManager {
             let message =
                 format!("Configuration of generation {} is in force; changed: {fields}", now.generation);
             self.event(EventType::Normal, "ConfigurationChanged", &message);
-            self.tell(ctx);
         }
         if waits_for_more && !now.waits.is_empty() {
             let fields = shown(now.waits.clone());
@@ -166,18 +176,22 @@ impl ConfigManager {
                 format!("These fields of the configuration wait for a restart of the kubelet: {fields}");
             self.event(EventType::Warning, "ConfigurationNeedsRestart", &message);
         }
-        if !is_changed && (was_refused || self.ordered || waits_for_more && now.waits.is_empty()) {
+        if !is_changed && (was_refused || ordered || waits_for_more && now.waits.is_empty()) {
             tracing::info!(
                 generation = now.generation,
                 "The configuration was read, and is the one in force"
             );
         }
+        self.deps.source.put_in_force(now);
+        if is_changed {
+            self.tell(ctx);
+        }
     }
 
-    fn refuse(&mut self, problems: Vec<String>) {
+    fn refuse(&mut self, problems: Vec<String>, ordered: bool) {
         let mut why = errors::aggregate(problems);
         errors::cut(&mut why, WORDS_BYTES_MAX);
-        if self.refused == why && !self.ordered {
+        if self.refused == why && !ordered {
             return;
         }
         self.deps.metrics.errors.inc();
@@ -202,14 +216,15 @@ impl ConfigManager {
 
     /// Tells each actor its part. That of the start each has from its own start.
     fn tell(&mut self, ctx: &mut Ctx<Self>) {
-        let configuration = self.in_force.clone();
-        self.deps.metrics.generation.set(i64::try_from(configuration.generation).unwrap_or(i64::MAX));
-        if configuration.generation > 1 {
-            self.rotation.set(configuration.rotation, ctx);
-            self.eviction.set(configuration.eviction.clone(), ctx);
-            self.images.set(configuration.images, ctx);
-            self.resources.set(configuration.resources.clone(), ctx);
-            self.node_status.set(configuration.node_status, ctx);
+        let now = self.in_force.clone();
+        let generation = now.generation;
+        self.deps.metrics.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        if generation > 1 {
+            self.rotation.set(Configured { generation, settings: now.rotation }, ctx);
+            self.eviction.set(Configured { generation, settings: now.eviction.clone() }, ctx);
+            self.images.set(Configured { generation, settings: now.images }, ctx);
+            self.resources.set(Configured { generation, settings: now.resources.clone() }, ctx);
+            self.node_status.set(Configured { generation, settings: now.node_status }, ctx);
         }
     }
 }
@@ -231,6 +246,10 @@ impl Subsystem for ConfigManager {
 
     fn on_start(&mut self, ctx: &mut Ctx<Self>) {
         self.tell(ctx);
+        if ctx.incarnation() > 1 {
+            // What an earlier incarnation was ordered to read, or was reading.
+            self.read_soon(ctx);
+        }
         if self.deps.watched.is_empty() {
             return;
         }

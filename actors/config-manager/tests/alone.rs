@@ -10,13 +10,14 @@ use bridge_node::host::FakeStaticFiles;
 use config_manager::{
     ConfigManager, ConfigManagerDeps, ConfigMetrics, Configuration, ConfigurationSource, Reading,
 };
+use futures::channel::oneshot;
 use messages::config_manager::{GetConfiguration, ReloadConfiguration, ResendConfiguration};
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::{EvictionConfigured, EvictionSettings};
 use messages::facts::NodeResourcesConfigured;
-use messages::image_manager::ImagesConfigured;
+use messages::image_manager::{ImageRules, ImagesConfigured};
 use messages::log_manager::{LogRotation, LogRotationConfigured};
-use messages::node_status::NodeStatusConfigured;
+use messages::node_status::{NodeStatusConfigured, StatusPeriods};
 use pod_spec::resources::NodeResources;
 use serde_json::json;
 use stage::{Neighbour, Stage, alone, ask};
@@ -31,9 +32,9 @@ fn configuration(generation: u64, files_max: usize, waits: &[&str]) -> Configura
         generation,
         shown: Arc::new(json!({"containerLogMaxFiles": files_max, "maxPods": 110})),
         waits: waits.iter().map(|field| (*field).to_owned()).collect(),
-        rotation: LogRotationConfigured(LogRotation { files_max, ..LogRotation::default() }),
-        eviction: EvictionConfigured(Arc::new(EvictionSettings::default())),
-        images: ImagesConfigured {
+        rotation: LogRotation { files_max, ..LogRotation::default() },
+        eviction: Arc::new(EvictionSettings::default()),
+        images: ImageRules {
             pulls_per_second: 5.0,
             burst: 10,
             parallel: 5,
@@ -42,8 +43,8 @@ fn configuration(generation: u64, files_max: usize, waits: &[&str]) -> Configura
             min_age: 120 * SECOND,
             max_age: None,
         },
-        resources: NodeResourcesConfigured(Arc::new(NodeResources::default())),
-        node_status: NodeStatusConfigured { update: 10 * SECOND, report: 300 * SECOND },
+        resources: Arc::new(NodeResources::default()),
+        node_status: StatusPeriods { update: 10 * SECOND, report: 300 * SECOND },
     }
 }
 
@@ -51,6 +52,8 @@ struct Script {
     in_force: Arc<Configuration>,
     next: Result<Arc<Configuration>, Vec<String>>,
     reads: u64,
+    /// What the next reading waits for.
+    gate: Option<oneshot::Receiver<()>>,
 }
 
 /// A source that reads what the test says.
@@ -59,7 +62,7 @@ struct Scripted(Mutex<Script>);
 impl Scripted {
     fn new() -> Arc<Self> {
         let start = Arc::new(configuration(1, 5, &[]));
-        Arc::new(Self(Mutex::new(Script { in_force: start.clone(), next: Ok(start), reads: 0 })))
+        Arc::new(Self(Mutex::new(Script { in_force: start.clone(), next: Ok(start), reads: 0, gate: None })))
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
@@ -87,10 +90,17 @@ impl ConfigurationSource for Scripted {
     fn read(&self) -> Reading {
         let mut script = self.script();
         script.reads += 1;
-        if let Ok(next) = script.next.clone() {
-            script.in_force = next;
-        }
-        Box::pin(std::future::ready(script.next.clone()))
+        let (gate, found) = (script.gate.take(), script.next.clone());
+        Box::pin(async move {
+            if let Some(gate) = gate {
+                let _opened = gate.await;
+            }
+            found
+        })
+    }
+
+    fn put_in_force(&self, configuration: Arc<Configuration>) {
+        self.script().in_force = configuration;
     }
 }
 
@@ -185,7 +195,7 @@ fn a_changed_file_is_read_a_second_later_and_every_actor_is_told_its_part() {
         stage.pass(500 * Duration::from_millis(1)).await;
         assert_eq!(near.source.reads(), 1, "more may come");
         stage.until("the change to be told", || near.told() == [1; 6]).await;
-        assert_eq!((near.source.reads(), near.rotation.last().unwrap().0.files_max), (2, 9));
+        assert_eq!((near.source.reads(), near.rotation.last().unwrap().settings.files_max), (2, 9));
         assert_eq!(near.reasons(), ["ConfigurationChanged", "ConfigurationNeedsRestart"]);
         let messages: Vec<String> =
             near.events.heard().iter().map(|event| event.message.to_string()).collect();
@@ -252,9 +262,54 @@ fn a_new_incarnation_goes_on_with_what_is_in_force_and_tells_those_that_ask() {
         near.source.will_refuse("broken");
         stage.crash::<ConfigManager>().await;
         stage.until("all to be told again", || near.told() == [2; 6]).await;
-        assert_eq!(near.rotation.last().unwrap().0.files_max, 9, "though the file is broken now");
+        assert_eq!(near.rotation.last().unwrap().settings.files_max, 9, "though the file is broken now");
         actor.address().tell(ResendConfiguration { receiver: "NodeStatus" }).unwrap();
         stage.until("NodeStatus to be told", || near.told() == [2, 2, 2, 2, 3, 3]).await;
+    });
+}
+
+#[test]
+fn a_change_that_an_incarnation_has_read_and_not_told_is_told_by_the_next_one() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let _actor = near.start(stage);
+        stage.pass(5 * SECOND).await;
+        near.source.will_read(configuration(2, 9, &["address"]));
+        stage.crash_on::<ConfigManager>("read configuration");
+        touch(stage, "a");
+        stage.until_incarnation::<ConfigManager>(2).await;
+        assert_eq!(near.source.in_force().generation, 1, "what is not told is not in force");
+        stage.until("the change to be told", || near.told() == [1; 6]).await;
+        assert_eq!(near.reasons(), ["ConfigurationChanged", "ConfigurationNeedsRestart"]);
+        assert_eq!((near.source.in_force().generation, near.rotation.last().unwrap().generation), (2, 2));
+    });
+}
+
+#[test]
+fn an_order_during_a_reading_is_answered_by_a_further_one() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        stage.pass(5 * SECOND).await;
+        near.source.will_refuse("broken");
+        touch(stage, "a");
+        stage.until("the refusal", || near.reasons().len() == 1).await;
+        let (open, gate) = oneshot::channel();
+        near.source.script().gate = Some(gate);
+        let reads = near.source.reads();
+        touch(stage, "b");
+        stage.until("a reading", || near.source.reads() == reads + 1).await;
+        actor.address().tell(ReloadConfiguration).unwrap();
+        stage.pass(5 * SECOND).await;
+        drop(open);
+        stage.pass(SECOND / 2).await;
+        assert_eq!(
+            (near.source.reads(), near.reasons().len()),
+            (reads + 1, 1),
+            "it may have read the old file"
+        );
+        stage.until("the answer", || near.reasons().len() == 2).await;
+        assert_eq!(near.source.reads(), reads + 2);
     });
 }
 

@@ -507,8 +507,8 @@ impl Handler<ResendPressure> for EvictionManager {
 
 impl Handler<EvictionConfigured> for EvictionManager {
     type Result = ();
-    fn handle(&mut self, EvictionConfigured(settings): EvictionConfigured, ctx: &mut Ctx<Self>) {
-        let config = match EvictionConfig::of(&settings, self.deps.config.local_storage) {
+    fn handle(&mut self, configured: EvictionConfigured, ctx: &mut Ctx<Self>) {
+        let config = match EvictionConfig::of(&configured.settings, self.deps.config.local_storage) {
             Ok(config) => config,
             Err(error) => {
                 tracing::error!(%error, "Eviction manager: changed thresholds cannot be used; those before stay");

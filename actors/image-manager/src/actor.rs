@@ -21,7 +21,7 @@ use bridge_node::stats::NodeStats;
 use bridge_text::image;
 use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::{EventObject, RecordEvent};
-use messages::image_manager::{EnsureImage, ImageError, ImagesConfigured, PresentImage};
+use messages::image_manager::{EnsureImage, ImageError, ImageRules, ImagesConfigured, PresentImage};
 use messages::object_cache::{GetSecret, GetServiceAccount, GetToken};
 use supervision::{Address, AskPort, Ctx, EffectId, Reply, ReplyLater, Subsystem, blame, reply_later};
 use tokio::time::Instant;
@@ -69,7 +69,7 @@ pub struct ImageSettings {
 impl ImageSettings {
     /// These settings with those that a changed configuration has.
     #[must_use]
-    pub fn configured(&self, now: &ImagesConfigured) -> Self {
+    pub fn configured(&self, now: &ImageRules) -> Self {
         Self {
             throttle: ThrottlePolicy { pulls_per_second: now.pulls_per_second, burst: now.burst },
             limits: PullLimits { parallel: now.parallel, ..self.limits },
@@ -549,7 +549,7 @@ impl actix::Handler<ImagesConfigured> for ImageManager {
 
     fn handle(&mut self, configured: ImagesConfigured, ctx: &mut Ctx<Self>) {
         let before = &self.deps.settings;
-        let settings = before.configured(&configured);
+        let settings = before.configured(&configured.settings);
         if settings == *before {
             return;
         }

@@ -19,7 +19,7 @@ use messages::PodUid;
 use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::image_manager::{
-    DeleteUnusedImages, EnsureImage, ImageError, ImagesConfigured, PresentImage, PullPolicy,
+    DeleteUnusedImages, EnsureImage, ImageError, ImageRules, ImagesConfigured, PresentImage, PullPolicy,
 };
 use messages::object_cache::{GetSecret, GetServiceAccount, GetToken};
 use messages::supervision::Fault;
@@ -150,7 +150,7 @@ fn an_image_that_is_there_is_given_and_one_that_is_not_is_pulled_once_for_all_as
 
 /// What ConfigManager tells of a node with the defaults and so many pulls beside each other.
 fn configured(parallel: usize) -> ImagesConfigured {
-    ImagesConfigured {
+    let settings = ImageRules {
         pulls_per_second: 5.0,
         burst: 10,
         parallel,
@@ -158,7 +158,8 @@ fn configured(parallel: usize) -> ImagesConfigured {
         low_percent: 80,
         min_age: 120 * SECOND,
         max_age: None,
-    }
+    };
+    ImagesConfigured { generation: 2, settings }
 }
 
 #[test]

@@ -275,7 +275,8 @@ impl Handler<PodObserved> for LogManager {
 
 impl Handler<LogRotationConfigured> for LogManager {
     type Result = ();
-    fn handle(&mut self, LogRotationConfigured(rotation): LogRotationConfigured, ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, configured: LogRotationConfigured, ctx: &mut Ctx<Self>) {
+        let rotation = configured.settings;
         if self.deps.rotation == rotation {
             return;
         }

@@ -85,7 +85,9 @@ fn another_size_holds_from_the_next_look_on_and_rotation_is_switched_off_and_on(
         let small = LogRotation { bytes_max: Some(10), ..LogRotation::default() };
         let off = LogRotation { bytes_max: None, ..small };
         let actor = stage.start(LogManagerDeps { rotation: off, ..deps(stage, &pleg) }, LogManager::new);
-        let configure = |rotation| actor.address().tell(LogRotationConfigured(rotation)).unwrap();
+        let configure = |settings| {
+            actor.address().tell(LogRotationConfigured { generation: 2, settings }).unwrap();
+        };
         let seen = writer(stage).await;
         stage.pass(30 * SECOND).await;
         assert_eq!(pleg.count(), 0, "nothing is to be rotated");

@@ -248,8 +248,8 @@ fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none()
         tell_pods(&actor, 2);
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
         let one: BTreeMap<String, Quantity> = [("pods".to_owned(), Quantity::decimal(1))].into();
-        let resources = Arc::new(NodeResources { capacity: one.clone(), allocatable: one });
-        actor.address().tell(NodeResourcesConfigured(resources)).unwrap();
+        let settings = Arc::new(NodeResources { capacity: one.clone(), allocatable: one });
+        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
         tell_pods(&actor, 3);
         stage.until("the third pod to be judged", || told(&near.pool) == Some((3, true))).await;
         let set = heard(&near.pool);

@@ -409,8 +409,8 @@ impl Handler<NodeResourcesConfigured> for PodWorkerPool {
 
     fn handle(&mut self, fact: NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
         // Workers that are made from now on start with the new resources.
-        if self.deps.worker.config.node != fact.0 {
-            Arc::make_mut(&mut self.deps.worker.config).node = fact.0.clone();
+        if self.deps.worker.config.node != fact.settings {
+            Arc::make_mut(&mut self.deps.worker.config).node = fact.settings.clone();
         }
         // Also when ConfigManager repeats it: a worker may have lost it.
         for (uid, child) in &self.children {

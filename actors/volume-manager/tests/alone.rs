@@ -378,7 +378,8 @@ fn changed_resources_of_the_node_are_shown_at_the_next_look_and_asked_for_by_a_n
             file.map(|(_, content)| String::from_utf8(content).unwrap()).unwrap_or_default()
         };
         assert_eq!(shown(), (8_u64 << 30).to_string());
-        actor.address().tell(NodeResourcesConfigured(with_memory(4 << 30))).unwrap();
+        let settings = with_memory(4 << 30);
+        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
         stage.until("the new amount", || shown() == (4_u64 << 30).to_string()).await;
         assert_eq!(near.configuration.count(), 0, "the first incarnation has that of the start");
         stage.crash::<VolumeManager>().await;

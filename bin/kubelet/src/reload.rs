@@ -9,11 +9,8 @@ use bridge_io::Io;
 use bridge_node::cgroups::CgroupDriver;
 use config_manager::{Configuration, ConfigurationSource, Reading, differences};
 use messages::config_manager::RECEIVER;
-use messages::eviction_manager::EvictionConfigured;
-use messages::facts::NodeResourcesConfigured;
-use messages::image_manager::ImagesConfigured;
-use messages::log_manager::LogRotationConfigured;
-use messages::node_status::NodeStatusConfigured;
+use messages::image_manager::ImageRules;
+use messages::node_status::StatusPeriods;
 use resource_manager::capacity::MachineCapacity;
 use serde_json::Value;
 
@@ -67,9 +64,9 @@ impl Start {
             generation,
             shown: serving::configz(config, self.driver),
             waits,
-            rotation: LogRotationConfigured(settings.logs),
-            eviction: EvictionConfigured(Arc::new(settings::eviction_settings(config)?)),
-            images: ImagesConfigured {
+            rotation: settings.logs,
+            eviction: Arc::new(settings::eviction_settings(config)?),
+            images: ImageRules {
                 pulls_per_second: images.throttle.pulls_per_second,
                 burst: images.throttle.burst,
                 parallel: images.limits.parallel,
@@ -78,8 +75,8 @@ impl Start {
                 min_age: images.collection.min_age,
                 max_age: images.collection.max_age,
             },
-            resources: NodeResourcesConfigured(settings.node_resources),
-            node_status: NodeStatusConfigured {
+            resources: settings.node_resources,
+            node_status: StatusPeriods {
                 update: node.node_status_update_frequency.as_std(),
                 report: node.node_status_report_frequency.as_std(),
             },
@@ -153,35 +150,50 @@ impl Kept {
             let beside = |problem: String| format!("beside the fields that wait for a restart: {problem}");
             return Err(problems.into_iter().map(beside).collect());
         }
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_force = self.in_force();
         let waits = self.start.waits(&newest);
         let next = self.start.configuration(&config, in_force.generation, waits);
         let mut next = next.map_err(|error| vec![error.to_string()])?;
-        if next == **in_force {
-            return Ok(in_force.clone());
+        if next == *in_force {
+            return Ok(in_force);
         }
         if next.shown != in_force.shown {
             next.generation += 1;
         }
-        let verbosity = |of: &Configuration| of.shown.pointer("/logging/verbosity").cloned();
+        Ok(Arc::new(next))
+    }
+
+    fn in_force(&self) -> Arc<Configuration> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn put_in_force(&self, now: Arc<Configuration>) {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let verbosity = |of: &Configuration| {
+            let level = of.shown.pointer("/logging/verbosity").and_then(Value::as_u64).unwrap_or_default();
+            u32::try_from(level).unwrap_or(u32::MAX)
+        };
         // A verbosity that was set over HTTP stays as long as the configured one does.
-        if let Some(log) = self.verbosity.as_ref().filter(|_| verbosity(&next) != verbosity(&in_force)) {
-            log.shared().store(config.process.logging.verbosity, Ordering::Relaxed);
+        if let Some(log) = self.verbosity.as_ref().filter(|_| verbosity(&now) != verbosity(&in_force)) {
+            log.shared().store(verbosity(&now), Ordering::Relaxed);
         }
-        *in_force = Arc::new(next);
-        Ok(in_force.clone())
+        *in_force = now;
     }
 }
 
 impl ConfigurationSource for ConfigFiles {
     fn in_force(&self) -> Arc<Configuration> {
-        self.kept.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.in_force()
     }
 
     fn read(&self) -> Reading {
         let kept = self.kept.clone();
         let read = self.io.blocking(move || kept.read());
         Box::pin(async move { read.await.unwrap_or_else(|error| Err(vec![error.to_string()])) })
+    }
+
+    fn put_in_force(&self, configuration: Arc<Configuration>) {
+        self.kept.put_in_force(configuration);
     }
 }
 

@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use config_manager::{Configuration, ConfigurationSource, Reading};
-use messages::eviction_manager::{EvictionConfigured, EvictionSettings};
-use messages::facts::NodeResourcesConfigured;
-use messages::image_manager::ImagesConfigured;
-use messages::log_manager::{LogRotation, LogRotationConfigured};
-use messages::node_status::NodeStatusConfigured;
+use messages::eviction_manager::EvictionSettings;
+use messages::image_manager::ImageRules;
+use messages::log_manager::LogRotation;
+use messages::node_status::StatusPeriods;
 use pod_spec::resources::NodeResources;
 
 /// The configuration that is in force, and the one that is read next.
@@ -40,8 +39,11 @@ impl ConfigurationSource for FakeConfiguration {
 
     fn read(&self) -> Reading {
         let next = Arc::new(self.next.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        *self.in_force.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
         Box::pin(std::future::ready(Ok(next)))
+    }
+
+    fn put_in_force(&self, configuration: Arc<Configuration>) {
+        *self.in_force.lock().unwrap_or_else(PoisonError::into_inner) = configuration;
     }
 }
 
@@ -52,13 +54,13 @@ fn start(resources: Arc<NodeResources>) -> Configuration {
         generation: 1,
         shown: Arc::new(serde_json::json!({ "kind": "KubeletConfiguration" })),
         waits: Vec::new(),
-        rotation: LogRotationConfigured(LogRotation::default()),
-        eviction: EvictionConfigured(Arc::new(EvictionSettings {
+        rotation: LogRotation::default(),
+        eviction: Arc::new(EvictionSettings {
             hard: [("memory.available", "100Mi"), ("nodefs.available", "10%")].map(text).into(),
             transition: Duration::from_secs(300),
             ..EvictionSettings::default()
-        })),
-        images: ImagesConfigured {
+        }),
+        images: ImageRules {
             pulls_per_second: 5.0,
             burst: 10,
             parallel: 5,
@@ -67,10 +69,7 @@ fn start(resources: Arc<NodeResources>) -> Configuration {
             min_age: Duration::from_secs(120),
             max_age: None,
         },
-        resources: NodeResourcesConfigured(resources),
-        node_status: NodeStatusConfigured {
-            update: Duration::from_secs(10),
-            report: Duration::from_secs(300),
-        },
+        resources,
+        node_status: StatusPeriods { update: Duration::from_secs(10), report: Duration::from_secs(300) },
     }
 }

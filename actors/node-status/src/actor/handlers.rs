@@ -6,7 +6,9 @@ use actix::Handler;
 use messages::facts::{
     CsiDriversObserved, NodeResourcesConfigured, OtherVolumesObserved, PressureObserved, RuntimeObserved,
 };
-use messages::node_status::{NodeStatusConfigured, PostNotReady, ResendNode, SubsystemsReported};
+use messages::node_status::{
+    NodeStatusConfigured, PostNotReady, ResendNode, StatusPeriods, SubsystemsReported,
+};
 use supervision::{Ctx, ReplyLater, reply_later};
 
 use super::{NodeStatus, Timer};
@@ -85,7 +87,8 @@ impl Handler<PostNotReady> for NodeStatus {
 
 impl Handler<NodeResourcesConfigured> for NodeStatus {
     type Result = ();
-    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, configured: NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+        let resources = configured.settings;
         if self.deps.config.resources != resources {
             self.deps.config = Arc::new(NodeStatusConfig { resources, ..(*self.deps.config).clone() });
             self.update(ctx);
@@ -96,7 +99,7 @@ impl Handler<NodeResourcesConfigured> for NodeStatus {
 impl Handler<NodeStatusConfigured> for NodeStatus {
     type Result = ();
     fn handle(&mut self, configured: NodeStatusConfigured, ctx: &mut Ctx<Self>) {
-        let NodeStatusConfigured { update, report } = configured;
+        let StatusPeriods { update, report } = configured.settings;
         if (self.deps.config.update, self.deps.config.report) == (update, report) {
             return;
         }

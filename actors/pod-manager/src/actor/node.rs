@@ -82,7 +82,8 @@ impl Handler<NodeObserved> for PodManager {
 
 impl Handler<NodeResourcesConfigured> for PodManager {
     type Result = ();
-    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+    fn handle(&mut self, configured: NodeResourcesConfigured, ctx: &mut Ctx<Self>) {
+        let resources = configured.settings;
         if self.node.resources == resources {
             return;
         }

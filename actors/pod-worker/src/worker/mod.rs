@@ -514,8 +514,8 @@ impl Handler<NodeResourcesConfigured> for PodWorker {
 
     /// Containers that start from now on get the new amounts.
     fn handle(&mut self, fact: NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
-        if self.deps.config.node != fact.0 {
-            Arc::make_mut(&mut self.deps.config).node = fact.0;
+        if self.deps.config.node != fact.settings {
+            Arc::make_mut(&mut self.deps.config).node = fact.settings;
         }
     }
 }

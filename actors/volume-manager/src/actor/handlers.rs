@@ -86,8 +86,8 @@ impl actix::Handler<NodeResourcesConfigured> for VolumeManager {
     type Result = ();
 
     /// Volumes that are set up from now on, or shown anew, have the new amounts.
-    fn handle(&mut self, NodeResourcesConfigured(resources): NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
-        self.deps.backends.objects.node = resources;
+    fn handle(&mut self, configured: NodeResourcesConfigured, _ctx: &mut Ctx<Self>) {
+        self.deps.backends.objects.node = configured.settings;
     }
 }
 

@@ -57,10 +57,12 @@ impl Running {
         std::fs::write(self.directory.path().join(file), text).unwrap();
     }
 
-    /// Reads the files, with these lines more in the first one.
+    /// Reads the files, with these lines more in the first one, and puts what is right in force.
     fn read(&self, lines: &str) -> Result<Arc<Configuration>, Vec<String>> {
         self.write("kubelet.yaml", &format!("{ALONE}{lines}"));
-        self.files.kept.read()
+        let now = self.files.kept.read()?;
+        self.files.put_in_force(now.clone());
+        Ok(now)
     }
 }
 
@@ -77,10 +79,10 @@ fn what_may_change_is_in_force_and_the_rest_is_named() {
     assert_eq!(running.read("maxPods: 100\n").unwrap(), start, "nothing has changed");
     let lines = "maxPods: 50\ncontainerLogMaxFiles: 9\nclusterDomain: another\nlogging: {verbosity: 4, format: json}\n";
     let now = running.read(lines).unwrap();
-    assert_eq!((now.generation, now.rotation.0.files_max, running.verbosity.level()), (2, 9, 4));
+    assert_eq!((now.generation, now.rotation.files_max, running.verbosity.level()), (2, 9, 4));
     assert_eq!(now.waits, ["clusterDomain", "logging.format"]);
     assert_eq!((&now.shown["maxPods"], now.shown.get("clusterDomain")), (&50.into(), None));
-    let pods = now.resources.0.capacity["pods"];
+    let pods = now.resources.capacity["pods"];
     assert_eq!(pods.units_rounded_up(), 50);
     let more = running.read("maxPods: 101\ncontainerLogMaxFiles: 9\n").unwrap();
     assert_eq!(
@@ -96,9 +98,9 @@ fn thresholds_are_those_of_the_file_and_change_what_pods_may_have() {
     let before = running.files.in_force();
     let lines = "evictionHard: {memory.available: 1Gi}\nevictionSoft: {memory.available: 2Gi}\nevictionSoftGracePeriod: {memory.available: 30s}\n";
     let now = running.read(lines).unwrap();
-    assert_eq!(now.eviction.0.hard.len(), 1, "the defaults are for a file that names none");
-    assert_eq!(now.eviction.0.soft_grace["memory.available"].as_secs(), 30);
-    let memory = |of: &Configuration| of.resources.0.allocatable["memory"];
+    assert_eq!(now.eviction.hard.len(), 1, "the defaults are for a file that names none");
+    assert_eq!(now.eviction.soft_grace["memory.available"].as_secs(), 30);
+    let memory = |of: &Configuration| of.resources.allocatable["memory"];
     assert!(memory(&now) < memory(&before));
     assert!(now.waits.is_empty(), "{:?}", now.waits);
 }
@@ -108,7 +110,7 @@ fn flags_go_before_files_and_drop_ins_before_the_file() {
     let running = Running::start("", &["--max-pods=60", "--v=2"]);
     running.write("conf.d/10.conf", &ALONE.replace("failCgroupV1: false", "containerLogMaxFiles: 7"));
     let now = running.read("maxPods: 50\ncontainerLogMaxFiles: 9\nlogging: {verbosity: 4}\n").unwrap();
-    assert_eq!((&now.shown["maxPods"], now.rotation.0.files_max), (&60.into(), 7));
+    assert_eq!((&now.shown["maxPods"], now.rotation.files_max), (&60.into(), 7));
     assert_eq!(running.verbosity.level(), 2);
     running.write("understudy.yaml", &format!("{UNDERSTUDY}relist: {{notified: 20s}}\n"));
     let now = running.read("").unwrap();

@@ -34,7 +34,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<EvictionManager>) -> promet
     };
     let changed = wiring.changed();
     seat.start(&wiring.places.actors, move || {
-        let now = changed().map(|now| EvictionConfig::of(&now.eviction.0, deps.config.local_storage));
+        let now = changed().map(|now| EvictionConfig::of(&now.eviction, deps.config.local_storage));
         let config = now.and_then(Result::ok).map_or_else(|| deps.config.clone(), Arc::new);
         EvictionManager::new(EvictionManagerDeps { config, ..deps.clone() })
     });

@@ -16,7 +16,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<LogManager>) {
     };
     let changed = wiring.changed();
     seat.start(&wiring.places.actors, move || {
-        let rotation = changed().map_or(deps.rotation, |now| now.rotation.0);
+        let rotation = changed().map_or(deps.rotation, |now| now.rotation);
         LogManager::new(LogManagerDeps { rotation, ..deps.clone() })
     });
 }

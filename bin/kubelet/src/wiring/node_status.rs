@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bridge_io::Io;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
-use messages::node_status::{Degradation, NodeStatusConfigured, SubsystemsReported};
+use messages::node_status::{Degradation, StatusPeriods, SubsystemsReported};
 use node_status::{Lease, LeaseDeps, NodeStatus, NodeStatusConfig, NodeStatusDeps, NodeStatusMetrics};
 use pod_rules::reasons::{PODS_LEFT_ALONE, SUBSYSTEM_DORMANT};
 use pod_worker::PodWorker;
@@ -56,8 +56,8 @@ pub(super) fn wire(
     status.start(place, move || {
         let mut deps = status_deps.clone();
         if let Some(now) = changed() {
-            let NodeStatusConfigured { update, report } = now.node_status;
-            let resources = now.resources.0.clone();
+            let StatusPeriods { update, report } = now.node_status;
+            let resources = now.resources.clone();
             deps.config = Arc::new(NodeStatusConfig { update, report, resources, ..(*deps.config).clone() });
         }
         NodeStatus::new(deps)

@@ -45,7 +45,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodManager>) -> prometheus:
     seat.start(&wiring.places.actors, move || {
         let mut deps = deps.clone();
         if let Some(now) = changed() {
-            deps.config.node.set_resources(&now.resources.0);
+            deps.config.node.set_resources(&now.resources);
         }
         PodManager::new(deps)
     });

@@ -30,7 +30,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodWorkerPool>) -> promethe
     seat.start(&wiring.places.actors, move || {
         let mut deps = deps.clone();
         if let Some(now) = changed() {
-            Arc::make_mut(&mut deps.worker.config).node = now.resources.0.clone();
+            Arc::make_mut(&mut deps.worker.config).node = now.resources.clone();
         }
         PodWorkerPool::new(deps)
     });

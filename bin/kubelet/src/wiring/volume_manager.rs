@@ -61,7 +61,7 @@ pub(super) fn wire(
     seat.start(&wiring.places.actors, move || {
         let mut deps = deps.clone();
         if let Some(now) = changed() {
-            deps.backends.objects.node = now.resources.0.clone();
+            deps.backends.objects.node = now.resources.clone();
         }
         VolumeManager::new(deps)
     });

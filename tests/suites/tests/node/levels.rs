@@ -13,8 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use kubelet::wiring::Settings;
 use messages::PodUid;
 use messages::config_manager::ReloadConfiguration;
-use messages::eviction_manager::{EvictionConfigured, EvictionSettings};
-use messages::facts::NodeResourcesConfigured;
+use messages::eviction_manager::EvictionSettings;
 use messages::supervision::Fault;
 use pod_spec::quantity::Quantity;
 use serde_json::{Value, json};
@@ -267,8 +266,7 @@ fn changed_places_for_pods_may_be_lost_at_nodestatus() {
             inject(&node, "NodeStatus", fault.clone());
             let mut resources = (*node_resources()).clone();
             resources.capacity.insert("pods".to_owned(), Quantity::decimal(7));
-            let resources = NodeResourcesConfigured(Arc::new(resources));
-            world.configuration.change(|configuration| configuration.resources = resources);
+            world.configuration.change(|configuration| configuration.resources = Arc::new(resources));
             node.node.reload.tell(ReloadConfiguration).expect("there is room");
             let places = || {
                 let capacity = api.get::<Node>(None, "node")?.status?.capacity?;
@@ -278,6 +276,33 @@ fn changed_places_for_pods_may_be_lost_at_nodestatus() {
             node.stop().await;
         });
     }
+}
+
+#[test]
+fn settings_that_come_late_never_take_the_place_of_newer_ones() {
+    sandbox(Policy::default(), async |sandbox| {
+        let (node, world, api) = started(sandbox, 456).await;
+        let has_places = |places: &str| {
+            let status = api.get::<Node>(None, "node").and_then(|node| node.status);
+            let pods = status.and_then(|status| status.capacity?.get("pods").map(|pods| pods.0 == places));
+            pods == Some(true)
+        };
+        let late = Fault::Delay { message: "NodeResourcesConfigured".to_owned(), count: 1, ms: 20_000 };
+        inject(&node, "NodeStatus", late);
+        for places in [7, 9] {
+            let mut resources = (*node_resources()).clone();
+            resources.capacity.insert("pods".to_owned(), Quantity::decimal(places));
+            world.configuration.change(|configuration| configuration.resources = Arc::new(resources));
+            node.node.reload.tell(ReloadConfiguration).expect("there is room");
+            sandbox.pass(Duration::from_secs(3)).await;
+        }
+        within(10, "the newer ones", || has_places("9")).await;
+        for _ in 0..40 {
+            sandbox.pass(Duration::from_secs(1)).await;
+            assert!(has_places("9"), "the older ones came twenty seconds late");
+        }
+        node.stop().await;
+    });
 }
 
 /// A pod whose container is told on its command line how much memory it may have: as it has no limit, what pods may have.
@@ -302,8 +327,7 @@ fn changed_resources_of_the_node_may_be_lost_at_podworkerpool_and_hold_for_what_
             inject(&node, "PodWorkerPool", fault.clone());
             let mut resources = (*node_resources()).clone();
             resources.allocatable.insert("memory".to_owned(), Quantity::binary(4 << 30));
-            let resources = NodeResourcesConfigured(Arc::new(resources));
-            world.configuration.change(|configuration| configuration.resources = resources);
+            world.configuration.change(|configuration| configuration.resources = Arc::new(resources));
             node.node.reload.tell(ReloadConfiguration).expect("there is room");
             sandbox.pass(Duration::from_secs(WITHIN_S)).await;
 
@@ -344,8 +368,7 @@ fn a_new_evictionmanager_keeps_a_pressure_that_a_live_threshold_has_told() {
             transition: Duration::from_secs(300),
             ..EvictionSettings::default()
         };
-        let eviction = EvictionConfigured(Arc::new(eviction));
-        world.configuration.change(|configuration| configuration.eviction = eviction);
+        world.configuration.change(|configuration| configuration.eviction = Arc::new(eviction));
         node.node.reload.tell(ReloadConfiguration).expect("there is room");
         within(WITHIN_S, "the pressure", || holds(&api, "MemoryPressure", "True")).await;
         for _ in 0..3 {
