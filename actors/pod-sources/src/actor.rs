@@ -114,6 +114,8 @@ pub enum Timer {
     TellStatic(Source),
     /// Read the manifests of submitted pods again.
     ReadSubmitted,
+    /// Remove again the manifests of refused pods that may be on the disk.
+    ForgetRefused,
 }
 
 /// The pods of every source.
@@ -476,6 +478,7 @@ impl Subsystem for PodSources {
             Timer::Read => self.read(ReadReason::Listing, ctx),
             Timer::Fetch => self.fetch(ctx),
             Timer::ReadSubmitted => self.read_submitted(ctx),
+            Timer::ForgetRefused => self.forget_refused(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::Tell => self.api_followers.due(self.api_pods.journal(), ctx),

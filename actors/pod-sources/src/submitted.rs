@@ -137,7 +137,7 @@ enum Without {
     Wrong,
     /// The manifest could not be read yet.
     Unread,
-    /// Whether there is a manifest is not known: the disk has failed.
+    /// A refused manifest may be there, since the disk has failed: it is to be removed.
     Doubtful,
 }
 
@@ -272,7 +272,7 @@ impl Submitted {
         }
     }
 
-    /// The manifest of this name, which was written or removed, could not be; with `in_doubt` it may be on the disk, or not.
+    /// The manifest of this name, which was written or removed, could not be; with `in_doubt` it is refused and may be on the disk.
     pub(crate) fn gave_up(&mut self, name: &str, in_doubt: bool) {
         self.changing.remove(name);
         if in_doubt {
@@ -290,8 +290,23 @@ impl Submitted {
         self.without.insert(name.to_owned(), Without::Unread) != Some(Without::Unread)
     }
 
-    /// A manifest that was to be read again is there no more.
+    /// Whether refused manifests may be on the disk.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.without.values().any(|why| *why == Without::Doubtful)
+    }
+
+    /// The refused manifests that may be on the disk and are not being changed, some at a time: they count as being removed.
+    pub(crate) fn forget_doubtful(&mut self) -> Vec<String> {
+        let doubtful = self.without.iter().filter(|(_, why)| **why == Without::Doubtful);
+        let names = doubtful.map(|(name, _)| name).filter(|name| !self.changing.contains_key(*name));
+        let names: Vec<String> = names.take(UNDER_WAY_MAX).cloned().collect();
+        self.changing.extend(names.iter().map(|name| (name.clone(), None)));
+        names
+    }
+
+    /// There is no manifest of this name any more: one that was to be read again, or that was refused.
     pub(crate) fn vanished(&mut self, name: &str) {
+        self.changing.remove(name);
         self.without.remove(name);
     }
 
@@ -551,7 +566,13 @@ mod tests {
         submitted.found(&name("b"), runnable(pod("b", "old")), size("jane", 10));
         submitted.put(&name("b"), runnable(pod("b", "one")));
         assert_eq!(submitted.pods()[0].pod.as_ref(), &pod("b", "one"), "what was read before is older");
+        assert_eq!((submitted.is_in_doubt(), submitted.forget_doubtful()), (true, vec![name("c")]));
+        assert!(submitted.forget_doubtful().is_empty(), "it is being removed");
+        assert_eq!(why(submitted.admit(&name("c"), &pod("c", "one"), size("jane", 10))), WhyRefused::Busy);
+        submitted.gave_up(&name("c"), true);
+        assert_eq!(submitted.forget_doubtful(), [name("c")], "and again");
         submitted.vanished(&name("c"));
-        assert_eq!(submitted.without_pod(), 0);
+        assert_eq!((submitted.without_pod(), submitted.is_in_doubt()), (0, false));
+        assert_eq!(submitted.admit(&name("c"), &pod("c", "one"), size("jane", 10)), Ok(None));
     }
 }

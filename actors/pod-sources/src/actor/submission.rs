@@ -350,10 +350,36 @@ impl PodSources {
             return self.answer(Err(refusal), reply);
         };
         // No later kubelet may run what was refused: what may be on the disk is removed.
-        ctx.effect("forget a refused pod", None, ports.kept.remove(&name), move |actor, removed, _| {
-            actor.submitted.gave_up(&name, removed.is_err());
+        ctx.effect("forget a refused pod", None, ports.kept.remove(&name), move |actor, removed, ctx| {
+            actor.have_forgotten(&name, removed, ctx);
             actor.answer(Err(refusal), reply);
         });
+    }
+
+    /// A refused manifest is known to be gone, or is removed again later.
+    fn have_forgotten(&mut self, name: &str, removed: Result<(), CheckpointError>, ctx: &mut Ctx<Self>) {
+        match removed {
+            Ok(()) => self.submitted.vanished(name),
+            Err(error) => {
+                tracing::warn!(name, %error, "The manifest of a refused pod may be on the disk and is removed again later");
+                self.submitted.gave_up(name, true);
+                ctx.set_timer(Timer::ForgetRefused, self.deps.config.check);
+            }
+        }
+    }
+
+    /// Removes the refused manifests that may be on the disk, until they are known to be gone.
+    pub(super) fn forget_refused(&mut self, ctx: &mut Ctx<Self>) {
+        let Some(ports) = self.deps.submissions.clone().filter(|_| self.submitted.is_in_doubt()) else {
+            return;
+        };
+        ctx.set_timer(Timer::ForgetRefused, self.deps.config.check);
+        for name in self.submitted.forget_doubtful() {
+            let remove = ports.kept.remove(&name);
+            ctx.effect("forget a refused pod", None, remove, move |actor, removed, ctx| {
+                actor.have_forgotten(&name, removed, ctx);
+            });
+        }
     }
 
     fn have_withdrawn(

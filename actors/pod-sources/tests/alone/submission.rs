@@ -313,6 +313,27 @@ fn a_disk_that_is_full_refuses_the_pod() {
 }
 
 #[test]
+fn what_was_refused_and_may_be_on_the_disk_is_removed_until_it_is_gone() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        stage.fakes.checkpoints.set_failing(true);
+        assert_eq!(why(submit(&actor, &manifest("web")).await), WhyRefused::Failed);
+        stage.pass(90 * SECOND).await;
+        stage.fakes.checkpoints.set_failing(false);
+        assert_eq!(names_on_disk(stage).await, [KEPT], "the save has had its effect");
+        stage.pass(30 * SECOND).await;
+        assert!(names_on_disk(stage).await.is_empty());
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(0), "what was refused does not come back");
+        assert!(submit(&actor, &manifest("web")).await.unwrap().is_new);
+    });
+}
+
+#[test]
 fn a_damaged_manifest_is_told_and_stops_no_other() {
     alone(async |stage| {
         let near = Neighbours::new(stage);

@@ -18,6 +18,7 @@ pub struct FakeCheckpoints {
 struct State {
     contents: BTreeMap<String, Stored>,
     full: bool,
+    failing: bool,
     saves: u64,
 }
 
@@ -38,6 +39,12 @@ impl FakeCheckpoints {
         self.locked().full = full;
     }
 
+    /// While set, every operation fails with [`CheckpointError::Io`]. What is saved is on the disk all the same, as when its
+    /// directory could not be synced; nothing is removed.
+    pub fn set_failing(&self, failing: bool) {
+        self.locked().failing = failing;
+    }
+
     /// Makes the next load of `name` report that it is corrupt, for `reason`; loads after that find nothing.
     pub fn corrupt(&self, name: &str, reason: &str) {
         self.locked().contents.insert(name.to_owned(), Stored::Corrupt(reason.to_owned()));
@@ -52,6 +59,13 @@ impl FakeCheckpoints {
         self.state.lock().expect("no code panics while it holds this lock")
     }
 
+    /// The error of this operation, while the store fails.
+    fn answers(&self, name: &str, operation: &'static str) -> Result<(), CheckpointError> {
+        let error =
+            || CheckpointError::Io { name: name.to_owned(), operation, reason: "it fails".to_owned() };
+        if self.locked().failing { Err(error()) } else { Ok(()) }
+    }
+
     fn save_now(&self, name: &str, content: &Value) -> Result<(), CheckpointError> {
         check_name(name)?;
         let json = encode(name, content)?;
@@ -60,12 +74,15 @@ impl FakeCheckpoints {
             return Err(CheckpointError::DiskFull { name: name.to_owned(), operation: "write" });
         }
         state.contents.insert(name.to_owned(), Stored::Json(json));
-        state.saves += 1;
+        drop(state);
+        self.answers(name, "save")?;
+        self.locked().saves += 1;
         Ok(())
     }
 
     fn load_now(&self, name: &str) -> Result<Option<Value>, CheckpointError> {
         check_name(name)?;
+        self.answers(name, "load")?;
         let mut state = self.locked();
         match state.contents.get(name) {
             None => Ok(None),
@@ -96,11 +113,12 @@ impl CheckpointStore for FakeCheckpoints {
 
     fn list(&self, prefix: &str) -> BoxFuture<'static, Result<Vec<String>, CheckpointError>> {
         let names = self.locked().contents.keys().filter(|name| name.starts_with(prefix)).cloned().collect();
-        std::future::ready(Ok(names)).boxed()
+        std::future::ready(self.answers(prefix, "list").map(|()| names)).boxed()
     }
 
     fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>> {
-        let removed = check_name(name).map(|()| drop(self.locked().contents.remove(name)));
+        let checked = check_name(name).and_then(|()| self.answers(name, "remove"));
+        let removed = checked.map(|()| drop(self.locked().contents.remove(name)));
         std::future::ready(removed).boxed()
     }
 }
