@@ -1,7 +1,10 @@
 //! Pods that are submitted to the kubelet's server (row 1.8): each is told to PodManager, and its sender answered, when its
 //! manifest is safe on the disk. An incarnation begins with what is there.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix::Handler;
@@ -19,7 +22,7 @@ use serde_json::Value;
 use supervision::{Ctx, Effect, Reply, ReplyLater, reply_later};
 
 use super::{PodSources, SubmissionPorts, Timer};
-use crate::manifest_pods::{Place, contained, one_pod};
+use crate::manifest_pods::{Place, one_pod};
 use crate::manifests::{GoodManifest, Problem, cut};
 use crate::pod_security::PodSecurity;
 use crate::static_pod;
@@ -99,19 +102,19 @@ async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut 
         return Found::Wrong(format!("{name}: it has no manifest"));
     };
     let (origin, manifest) = (name.to_owned(), manifest.to_owned());
-    match worked(ports, move || allowed(origin, manifest.as_bytes(), &place)).await {
-        Ok(Ok(good)) if good.held.bytes > *left => {
+    match worked(ports, name, move || allowed(origin, manifest.as_bytes(), &place)).await {
+        Ok(good) if good.held.bytes > *left => {
             Found::Wrong(format!("{name}: all together hold more than {MANIFESTS_BYTES_MAX} bytes"))
         }
-        Ok(Ok(good)) => {
+        Ok(good) => {
             *left -= good.held.bytes;
             Found::Pod(good, kept_tenant(&content))
         }
-        Ok(Err(refusal)) if matches!(refusal.why, WhyRefused::Forbidden | WhyRefused::TooLarge) => {
+        Err(refusal) if refusal.why == WhyRefused::Busy => Found::Unread(refusal.message),
+        Err(refusal) if matches!(refusal.why, WhyRefused::Forbidden | WhyRefused::TooLarge) => {
             Found::Wrong(format!("{name}: {}", refusal.message))
         }
-        Ok(Err(refusal)) => Found::Wrong(refusal.message),
-        Err(not_read) => Found::Unread(not_read),
+        Err(refusal) => Found::Wrong(refusal.message),
     }
 }
 
@@ -127,14 +130,28 @@ async fn in_time<T>(
     })
 }
 
-/// What such work on a manifest comes to, done beside the actors' thread; an error if that was not done in time.
+/// What such work on a manifest comes to, done beside the actors' thread; busy if that was not done in time. A manifest over
+/// which the work panics has no pod yet that could be quarantined: it counts as wrong, and nothing else ends.
 async fn worked<T: Send + 'static>(
     ports: &SubmissionPorts,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    match tokio::time::timeout(STEP_WITHIN, computed(&ports.compute, READING, work)).await {
-        Ok(done) => done.map_err(|not_run| not_run.to_string()),
-        Err(_) => Err(format!("the manifest was not read within {STEP_WITHIN:?}")),
+    origin: &str,
+    work: impl FnOnce() -> Result<T, SubmissionRefused> + Send + 'static,
+) -> Result<T, SubmissionRefused> {
+    let mut done = pin!(tokio::time::timeout(STEP_WITHIN, computed(&ports.compute, READING, work)));
+    let contained = poll_fn(|cx| match supervision::contained(|| done.as_mut().poll(cx)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
+    match contained.await {
+        Ok(Ok(Ok(judged))) => judged,
+        Ok(Ok(Err(not_run))) => Err(refused(WhyRefused::Busy, not_run.to_string())),
+        Ok(Err(_)) => {
+            Err(refused(WhyRefused::Busy, format!("the manifest was not read within {STEP_WITHIN:?}")))
+        }
+        Err(panic) => {
+            tracing::error!(origin, %panic, "The reading of a submitted manifest panicked");
+            Err(refused(WhyRefused::Invalid, format!("{origin}: cannot be read: {panic}")))
+        }
     }
 }
 
@@ -150,7 +167,7 @@ fn taken(manifest: &[u8], tenant: Arc<str>, place: &Place) -> Taken {
 fn allowed(origin: String, manifest: &[u8], place: &Place) -> Decoded {
     let source = static_pod::Source::Submission(origin);
     let any = Place { security: PodSecurity::default(), ..place.clone() };
-    let good = contained(source.origin(), || one_pod(&source, manifest, &any));
+    let good = one_pod(&source, manifest, &any);
     let manifest = good.map_err(|message| refused(WhyRefused::Invalid, message))?;
     let pod = &manifest.pods.pod;
     let held = Held::by(pod);
@@ -266,19 +283,10 @@ impl PodSources {
         reply.send(answer);
     }
 
-    fn have_decoded(
-        &mut self,
-        decoded: Result<Taken, String>,
-        reply: Reply<Submission>,
-        ctx: &mut Ctx<Self>,
-    ) {
-        let judged = match decoded {
-            Err(not_read) => Err(refused(WhyRefused::Busy, not_read)),
-            Ok(Err(refusal)) => Err(refusal),
-            Ok(Ok((good, content, size))) => {
-                self.judge(&good.pods.pod, size).map(|judged| (judged, good, content))
-            }
-        };
+    fn have_decoded(&mut self, decoded: Taken, reply: Reply<Submission>, ctx: &mut Ctx<Self>) {
+        let judged = decoded.and_then(|(good, content, size)| {
+            self.judge(&good.pods.pod, size).map(|judged| (judged, good, content))
+        });
         let (name, good, content) = match judged {
             Ok((Judged::New(name), good, content)) => (name, good, content),
             Ok((Judged::Same(known), ..)) => {
@@ -443,7 +451,7 @@ impl Handler<SubmitPod> for PodSources {
             }
         };
         let (place, tenant) = (self.place(), short_tenant(&tenant));
-        let work = async move { worked(&ports, move || taken(&manifest, tenant, &place)).await };
+        let work = async move { worked(&ports, ORIGIN, move || taken(&manifest, tenant, &place)).await };
         ctx.effect("decode a submitted pod", None, work, move |actor, decoded, ctx| {
             actor.have_decoded(decoded, reply, ctx);
         });

@@ -1,5 +1,7 @@
 //! Pods that are submitted to the kubelet's server (row 1.8).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bridge_io::NotRun;
 use bridge_io::compute::{Compute, Piece};
 use bridge_node::checkpoint::CheckpointStore;
@@ -26,6 +28,22 @@ impl Compute for Slow {
                 Some(needs) => tokio::time::sleep(needs).await,
                 None => std::future::pending().await,
             }
+            piece();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Panics over each manifest, as a rule does that has not thought of it, while that is set.
+#[derive(Debug, Default)]
+struct Panicking(AtomicBool);
+
+impl Compute for Panicking {
+    fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
+        let panics = self.0.load(Ordering::Relaxed);
+        async move {
+            assert!(!panics, "a rule");
             piece();
             Ok(())
         }
@@ -185,6 +203,29 @@ fn what_is_wrong_is_refused_with_the_field_and_leaves_nothing() {
         let told = near.events.last().unwrap();
         assert_eq!(&*told.reason, "IgnoredFields");
         assert!(told.message.contains("hostnetwork"), "{}", told.message);
+    });
+}
+
+#[test]
+fn a_manifest_over_which_a_check_panics_is_refused_and_ends_nothing_else() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let compute = Arc::new(Panicking::default());
+        compute.0.store(true, Ordering::Relaxed);
+        stage.fakes.checkpoints.save(KEPT, &json!({"manifest": manifest("web")})).await.unwrap();
+        let actor = start_with(&near, stage, compute.clone());
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        for _ in 0..10 {
+            let refusal = submit(&actor, &manifest("other")).await.unwrap_err();
+            assert_eq!(refusal.why, WhyRefused::Invalid);
+            assert!(refusal.message.starts_with("/pods: cannot be read: a rule at "), "{}", refusal.message);
+        }
+        let told = near.events.heard().iter().map(|told| told.message.to_string()).collect::<Vec<_>>();
+        assert!(told.iter().any(|told| told.starts_with(KEPT)), "{told:?}");
+        compute.0.store(false, Ordering::Relaxed);
+        assert!(submit(&actor, &manifest("other")).await.unwrap().is_new);
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1);
     });
 }
 
