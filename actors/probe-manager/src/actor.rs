@@ -1,6 +1,7 @@
 //! The actor: runs probes when they are due, and tells the verdicts that their answers settle.
 
 mod reconciling;
+mod restoring;
 mod telling;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,6 +90,8 @@ pub struct ProbeManager {
     /// Checkpoints of pods that have not been desired yet; `None` until they are read. Before that no verdict is told,
     /// or Ready would flap.
     restored: Option<BTreeMap<PodUid, SavedPod>>,
+    /// Pods whose checkpoints could not be read yet: what was told of them holds, and they are not probed.
+    unread: BTreeSet<PodUid>,
     saved: BTreeMap<PodUid, SavedPod>,
     /// Pods whose turn comes after facts about all of them.
     unreconciled: BTreeSet<PodUid>,
@@ -110,6 +113,7 @@ impl ProbeManager {
             told: Teller::new(0, [], ProbeVerdict, Timer::Tell),
             ending: BTreeMap::new(),
             restored: None,
+            unread: BTreeSet::new(),
             saved: BTreeMap::new(),
             unreconciled: BTreeSet::new(),
         }
@@ -157,6 +161,9 @@ impl ProbeManager {
             let probes = PodProbes::new(desired, restored.clone(), now);
             if !probes.has_probes() {
                 return;
+            }
+            if self.unread.contains(uid) {
+                return self.leave(uid);
             }
             self.saved.insert(uid.clone(), restored);
             self.pods.insert(uid.clone(), probes);
@@ -260,18 +267,6 @@ impl ProbeManager {
                 tracing::warn!(%error, "the verdicts of a pod that is gone stay on disk until the next start");
             }
         });
-    }
-
-    fn drop_stale_checkpoints(&mut self, ctx: &mut Ctx<Self>) {
-        // What is kept of a pod that is left alone, or that cannot be read, is not taken over yet.
-        let (kept, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(self.restored.get_or_insert_default())
-                .into_iter()
-                .partition(|(uid, _)| ctx.is_quarantined(uid) || self.desired.is_unread(uid));
-        self.restored = Some(kept);
-        for uid in stale.into_keys() {
-            self.forget_checkpoint(&uid, ctx);
-        }
     }
 
     /// After any change to a pod: writes its checkpoint, and moves its probes' places in the queue.
@@ -458,19 +453,7 @@ impl Subsystem for ProbeManager {
         self.told = Teller::new(ctx.incarnation(), followers, ProbeVerdict, Timer::Tell);
         self.told.begin(ctx);
         self.deps.metrics.begin();
-        ctx.effect(
-            "load verdicts",
-            None,
-            checkpoint::load(self.deps.checkpoints.clone()),
-            |actor, loaded, ctx| {
-                let restored = loaded.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "beginning without the verdicts of earlier runs");
-                    BTreeMap::new()
-                });
-                actor.restored = Some(restored);
-                actor.reconcile_all(ctx);
-            },
-        );
+        self.load(ctx);
         self.deps.resend_desired.tell_level(ResendDesired { receiver: Self::NAME });
         self.deps.resend_observed.tell_level(ResendObserved { receiver: Self::NAME });
         self.deps.resend_reports.tell_level(ResendReports { receiver: Self::NAME });
@@ -486,6 +469,7 @@ impl Subsystem for ProbeManager {
                 self.reconcile(&uid, ctx);
                 self.all_reconciled(ctx);
             }
+            Timer::Load => self.load(ctx),
             Timer::Save(uid) => self.save(&uid, ctx),
             Timer::Changed(uid) => self.changed(&uid, ctx),
             Timer::Tell => self.told.due(ctx),

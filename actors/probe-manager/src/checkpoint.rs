@@ -1,7 +1,7 @@
 //! The checkpoint of a pod's verdicts, so that neither a restart of the kubelet nor of this actor makes Ready flap (row
 //! 7.11): the runtime does not know the verdicts, and neither does the API server of a standalone kubelet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
@@ -65,24 +65,44 @@ impl SavedVerdict {
     }
 }
 
-/// Reads all checkpoints. A checkpoint that cannot be read is treated as absent; the others still count.
+/// What reading checkpoints has come to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The checkpoints that say something.
+    pub pods: BTreeMap<PodUid, SavedPod>,
+    /// The pods of checkpoints that could not be read: what they say is not known yet.
+    pub unread: BTreeSet<PodUid>,
+}
+
+/// Reads checkpoints, all of them unless pods are named. One that is damaged, or has another form, is treated as absent.
 ///
 /// # Errors
-/// The checkpoints cannot be listed.
+/// The checkpoints cannot be listed: nothing is known, which is not the same as there being none.
 pub async fn load(
     checkpoints: Arc<dyn CheckpointStore>,
-) -> Result<BTreeMap<PodUid, SavedPod>, CheckpointError> {
-    let mut all = BTreeMap::new();
-    for name in checkpoints.list(PREFIX).await? {
+    pods: Option<BTreeSet<PodUid>>,
+) -> Result<Loaded, CheckpointError> {
+    let names: Vec<String> = match pods {
+        Some(pods) => pods.iter().map(name).collect(),
+        None => checkpoints.list(PREFIX).await?,
+    };
+    let mut all = Loaded::default();
+    for name in names {
         let Some(uid) = uid(&name) else { continue };
         match checkpoints.load(&name).await {
             Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
-                Ok(Ok(pod)) => drop(all.insert(uid, pod)),
+                Ok(Ok(pod)) => drop(all.pods.insert(uid, pod)),
                 Ok(Err(error)) => tracing::warn!(%error, pod = %uid, "ignoring verdicts of another form"),
                 Err(panic) => tracing::error!(%panic, pod = %uid, "ignoring verdicts that cannot be read"),
             },
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, pod = %uid, "ignoring verdicts that cannot be read"),
+            Err(error @ CheckpointError::Corrupt { .. }) => {
+                tracing::warn!(%error, pod = %uid, "ignoring verdicts that cannot be read");
+            }
+            Err(error) => {
+                tracing::warn!(%error, pod = %uid, "verdicts cannot be read yet");
+                all.unread.insert(uid);
+            }
         }
     }
     Ok(all)
@@ -90,6 +110,7 @@ pub async fn load(
 
 #[cfg(test)]
 mod tests {
+    use bridge_node::checkpoint::FakeCheckpoints;
     use proptest::prelude::*;
 
     use super::*;
@@ -108,6 +129,25 @@ mod tests {
             let loaded: SavedVerdict = serde_json::from_value(text).expect("it was saved");
             prop_assert_eq!(loaded.apply_to(&initial), verdict);
         }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_not_the_same_as_absent() {
+        let store = FakeCheckpoints::new();
+        let [pod, gone] = ["1-2", "3-4"].map(PodUid::new);
+        let load = |pods| load(Arc::new(store.clone()), pods);
+        store.save(&name(&pod), &serde_json::json!({})).await.expect("there is room");
+        store.set_failing(true);
+        assert!(load(None).await.is_err());
+        let both: BTreeSet<PodUid> = [pod.clone(), gone].into();
+        let unread = Loaded { unread: both.clone(), ..Loaded::default() };
+        assert_eq!(load(Some(both.clone())).await, Ok(unread));
+        store.set_failing(false);
+        let read = Loaded { pods: [(pod.clone(), SavedPod::new())].into(), ..Loaded::default() };
+        assert_eq!(load(Some(both)).await.as_ref(), Ok(&read));
+        assert_eq!(load(None).await, Ok(read));
+        store.corrupt(&name(&pod), "its checksum does not match");
+        assert_eq!(load(None).await, Ok(Loaded::default()), "that is an answer");
     }
 
     #[test]

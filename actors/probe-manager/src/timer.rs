@@ -21,6 +21,8 @@ pub enum Timer {
     Due(ProbeKey),
     /// Bring this pod in line with the newest facts about all pods.
     Reconcile(PodUid),
+    /// Read again the checkpoints that could not be read.
+    Load,
     /// Write this pod's checkpoint again, after a failure.
     Save(PodUid),
     /// Tell and write down this pod's verdicts, which have changed.
@@ -35,7 +37,7 @@ impl Timer {
         match self {
             Self::Due(key) => Some(&key.pod),
             Self::Reconcile(pod) | Self::Save(pod) | Self::Changed(pod) => Some(pod),
-            Self::Tell => None,
+            Self::Tell | Self::Load => None,
         }
     }
 }

@@ -186,6 +186,29 @@ fn a_new_incarnation_knows_from_disk_who_was_ready() {
 }
 
 #[test]
+fn what_is_on_the_disk_is_read_again_until_it_is_known() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(SECOND).await;
+        near.pool.take();
+        near.prober.set(SERVER.0, SERVER.1, FakeAnswer::Hang);
+        stage.fakes.checkpoints.set_failing(true);
+        stage.crash::<ProbeManager>().await;
+        stage.until("all facts to be asked for", || near.manager.count() == 2).await;
+        tell_facts(&actor);
+        stage.pass(35 * SECOND).await;
+        assert_eq!(ready(&near.pool), None, "what was told before holds");
+        stage.fakes.checkpoints.set_failing(false);
+        stage.until("the verdict", || ready(&near.pool).is_some()).await;
+        assert_eq!(changes(&near.pool), [Some(true)], "Ready does not flap");
+    });
+}
+
+#[test]
 fn a_neighbour_whose_mailbox_was_full_is_told_when_it_asks() {
     alone(async |stage| {
         let near = Neighbours::new();
