@@ -352,8 +352,10 @@ impl PodManager {
             ctx.set_timer(Timer::AskStatuses, ASK_AGAIN);
             return;
         };
-        self.decisions.restore(&mut self.known, &statuses);
-        self.heard.statuses = true;
+        match std::mem::replace(&mut self.heard.statuses, true) {
+            false => self.decisions.restore(&mut self.known, &statuses),
+            true => self.decisions.restore_unheard(&mut self.known, &statuses),
+        }
         self.decide(ctx);
     }
 
@@ -478,6 +480,10 @@ impl Subsystem for PodManager {
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
         self.catch_up(pod);
+        if self.decisions.is_unheard(pod) {
+            // What was answered while it was left alone is not that nothing is known of it.
+            self.ask_statuses(ctx);
+        }
         self.decide(ctx);
     }
 

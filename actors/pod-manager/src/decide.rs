@@ -80,6 +80,8 @@ pub struct Decisions {
     kept: BTreeSet<PodUid>,
     /// Quarantined pods: PodManager decides nothing about them.
     left_alone: BTreeSet<PodUid>,
+    /// Quarantined pods of which StatusManager has told something that was left out.
+    unheard: BTreeSet<PodUid>,
     /// What those take that were admitted and have not ended.
     room: Room,
 }
@@ -89,7 +91,28 @@ impl Decisions {
     /// have ended.
     pub fn restore(&mut self, known: &mut ReportedFacts, statuses: &BTreeMap<PodUid, Arc<PodStatus>>) {
         for (uid, status) in statuses {
-            blame::step(uid, || self.restore_one(uid, status, known));
+            if blame::step(uid, || self.restore_one(uid, status, known)).is_none() {
+                self.unheard.insert(uid.clone());
+            }
+        }
+    }
+
+    /// Whether there was an answer about this pod that has not been taken in.
+    pub fn is_unheard(&self, uid: &PodUid) -> bool {
+        self.unheard.contains(uid)
+    }
+
+    /// Takes in what is said of pods whose answers were left out before. What is said of others is known.
+    pub fn restore_unheard(
+        &mut self,
+        known: &mut ReportedFacts,
+        statuses: &BTreeMap<PodUid, Arc<PodStatus>>,
+    ) {
+        for uid in std::mem::take(&mut self.unheard) {
+            let Some(status) = statuses.get(&uid) else { continue };
+            if blame::step(&uid, || self.restore_one(&uid, status, known)).is_none() {
+                self.unheard.insert(uid);
+            }
         }
     }
 
@@ -106,9 +129,11 @@ impl Decisions {
         }
     }
 
-    /// Sets the pods about which nothing is decided from now on; about all others decisions are made again.
+    /// Sets the pods about which nothing is decided from now on, beside those of which the past is not known; about all others
+    /// decisions are made again.
     pub fn leave_alone(&mut self, pods: BTreeSet<PodUid>) {
         self.left_alone = pods;
+        self.left_alone.extend(self.unheard.iter().cloned());
     }
 
     /// Whether a pod runs or ran already.

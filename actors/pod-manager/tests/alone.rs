@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bridge_io::Io;
 use bridge_kube::fake::{FakeApi, Fault, On, Verb};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
 use messages::config_manager::ResendConfiguration;
 use messages::event_recorder::RecordEvent;
 use messages::eviction_manager::ResendPressure;
@@ -26,6 +26,7 @@ use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::supervision::Fault as ActorFault;
 use pod_manager::admission::NodeView;
 use pod_manager::{PodManager, PodManagerConfig, PodManagerDeps, PodManagerMetrics};
+use pod_rules::reasons::REJECTED_PREFIX;
 use pod_set::PodSet;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::NodeResources;
@@ -305,6 +306,38 @@ fn a_worker_that_came_to_its_end_while_its_pod_was_left_alone_keeps_no_name() {
         stage.pass(5 * SECOND).await;
         assert_eq!(told(&near.pool), Some((0, true)), "the name is taken as far as is known");
         stage.until("the new pod to have the name", || told(&near.pool) == Some((1, true))).await;
+    });
+}
+
+#[test]
+fn an_answer_that_came_while_its_pod_was_left_alone_is_asked_for_again() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let bad = pod(0).pod_ref.uid.clone();
+        let refused = Arc::new(PodStatus {
+            phase: Some("Failed".to_owned()),
+            reason: Some("OutOfcpu".to_owned()),
+            message: Some(format!("{REJECTED_PREFIX}there was no room")),
+            ..PodStatus::default()
+        });
+        let of = bad.clone();
+        near.statuses.answer(move |_| BTreeMap::from([(of.clone(), refused.clone())]));
+        let actor = near.start(stage);
+        // The fourth time the pod is in quarantine, and its step is left out.
+        stage.inject::<PodManager>(ActorFault::PoisonPod { pod: bad.clone(), times: 4 });
+        while !stage.actor::<PodManager>().await.quarantined.contains_key(&bad) {
+            stage.pass(Duration::from_millis(100)).await;
+        }
+        stage.pass(SECOND).await;
+        let asked = near.statuses.count();
+        actor.address().tell(node(&near.api)).unwrap();
+        tell_pods(&actor, 1);
+        stage.pass(5 * SECOND).await;
+        assert!(!heard(&near.pool).contains(&bad), "nothing is decided about it");
+        stage.until("the decision", || heard(&near.pool).contains(&bad)).await;
+        assert_eq!(near.statuses.count(), asked + 1);
+        let why = heard(&near.pool).get(&bad).and_then(|pod| pod.rejected.clone());
+        assert_eq!(why.map(|why| why.reason).as_deref(), Some("OutOfcpu"), "it was refused and stays so");
     });
 }
 
