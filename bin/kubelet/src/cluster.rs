@@ -13,7 +13,7 @@ use node_status::{LeaseConfig, NodeStatusConfig};
 
 use crate::KUBERNETES_VERSION;
 use crate::api_client::connect_settings;
-use crate::config::{FeatureGates, KubeletConfiguration, SettingError};
+use crate::config::{FeatureGates, SettingError};
 use crate::identity::Identified;
 use crate::load::Loaded;
 use crate::wiring::{Cluster, ManagedCertificate, Membership, Settings};
@@ -53,7 +53,7 @@ pub fn cluster(
     // Callers without credentials make the kubelet ask for reviews, so reviews share no connection or rate with its own
     // calls.
     let reviews = client(limit(node.kube_api_qps, node.kube_api_burst), CALL_DEADLINE)?;
-    let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, heartbeat_deadline(&loaded.config))?;
+    let heartbeat = client(RateLimit { per_second: 0.0, burst: 1 }, CALL_DEADLINE)?;
     Ok(Cluster {
         // When heartbeats fail, the connections of all clients may be dead.
         heartbeat: heartbeat.redialing_with(&[&api, &events, &reviews]).beside(&api),
@@ -100,13 +100,6 @@ fn event_limit(per_second: i32, burst: i32) -> RateLimit {
         per_second: f64::from(per_second),
         burst: u32::try_from(burst).ok().filter(|burst| *burst > 0).unwrap_or(DEFAULT_LIMIT.burst),
     }
-}
-
-/// The deadline of a heartbeat: after the next one is due or the lease has run out it would be of no use.
-fn heartbeat_deadline(config: &KubeletConfiguration) -> Duration {
-    let lease = u64::try_from(config.node.node_lease_duration_seconds).unwrap_or(0);
-    let update = config.node.node_status_update_frequency.as_std();
-    update.min(Duration::from_secs(lease)).max(Duration::from_secs(1))
 }
 
 /// How the node presents itself to its cluster; `None` without `--kubeconfig`.
@@ -208,13 +201,5 @@ mod tests {
         assert_eq!(declared(&[]), ["ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"]);
         assert_eq!(declared(&["RestartAllContainersOnContainerExits"]), ["ExtendWebSocketsToKubelet"]);
         assert_eq!(declared(&["ExtendWebSocketsToKubelet"]), ["RestartAllContainersOnContainerExits"]);
-    }
-
-    #[test]
-    fn a_heartbeat_ends_before_the_next_and_within_the_lease() {
-        let mut config = KubeletConfiguration::default();
-        assert_eq!(heartbeat_deadline(&config), Duration::from_secs(10));
-        config.node.node_lease_duration_seconds = 4;
-        assert_eq!(heartbeat_deadline(&config), Duration::from_secs(4));
     }
 }

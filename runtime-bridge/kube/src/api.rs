@@ -47,6 +47,7 @@ pub type Reply<T> = BoxFuture<'static, Result<T, ApiError>>;
 /// when its time is over.
 struct Course {
     until: Instant,
+    within: Duration,
     is_sent: AtomicBool,
 }
 
@@ -61,7 +62,8 @@ pub struct ApiClient {
     traffic: Traffic,
     /// The tenant that calls count against; `None` is the namespace of each.
     tenant: Option<Arc<str>>,
-    deadline: Duration,
+    /// What a call that begins now may take.
+    deadline: Arc<dyn Fn() -> Duration + Send + Sync>,
     answer_bytes_max: usize,
     redial: Vec<Arc<dyn Redial>>,
     api_health: ApiHealth,
@@ -71,7 +73,7 @@ pub struct ApiClient {
 
 impl Debug for ApiClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiClient").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("ApiClient").field("deadline", &(self.deadline)()).finish_non_exhaustive()
     }
 }
 
@@ -163,7 +165,7 @@ impl ApiClient {
             turns: Bucket::new(limit, None),
             traffic: Traffic::Node,
             tenant: None,
-            deadline,
+            deadline: Arc::new(move || deadline),
             answer_bytes_max: ANSWER_BYTES_MAX,
             redial: Vec::new(),
             api_health: ApiHealth::new(Arc::new(SystemClock)),
@@ -269,7 +271,13 @@ impl ApiClient {
     /// The same client with another deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
-        Self { deadline, ..self.clone() }
+        self.with_deadline_by(move || deadline)
+    }
+
+    /// The same client; each call has the deadline that holds when it begins.
+    #[must_use]
+    pub fn with_deadline_by(&self, deadline: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { deadline: Arc::new(deadline), ..self.clone() }
     }
 
     /// Reads an object.
@@ -521,7 +529,8 @@ impl ApiClient {
     }
 
     fn course(&self) -> Course {
-        Course { until: Instant::now() + self.deadline, is_sent: AtomicBool::new(false) }
+        let within = (self.deadline)();
+        Course { until: Instant::now() + within, within, is_sent: AtomicBool::new(false) }
     }
 
     async fn within<T>(
@@ -538,7 +547,7 @@ impl ApiClient {
             self.doubt();
             // Only this connection may be dead, so other calls should not wait on it.
             self.redial();
-            let message = format!("no answer within {} s", self.deadline.as_secs_f64());
+            let message = format!("no answer within {} s", course.within.as_secs_f64());
             Err(ApiError::unanswered(operation.to_owned(), message))
         })
     }

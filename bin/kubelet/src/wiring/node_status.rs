@@ -1,8 +1,10 @@
 //! Wires NodeStatus and Lease, on a member of a cluster.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bridge_io::Io;
+use bridge_kube::ApiClient;
 use messages::event_recorder::{EventObject, EventType, RecordEvent};
 use messages::facts::{NodeAddressesObserved, NodeObserved};
 use messages::node_status::{Degradation, StatusPeriods, SubsystemsReported};
@@ -22,19 +24,20 @@ pub(super) fn wire(
 ) -> prometheus::Result<()> {
     let Wiring { bridge, settings, actors, .. } = wiring;
     let (Some(cluster), Some(membership)) = (&bridge.cluster, &settings.membership) else { return Ok(()) };
+    let Some(heartbeat) = heartbeat(wiring) else { return Ok(()) };
     let metrics = NodeStatusMetrics::new(bridge.clock.now())?.with_boot(membership.node.machine.boot_second);
     metrics.register(wiring.registry)?;
     tell_of_degradation(wiring.tree, &bridge.io, status.address(), actors.events.address());
     let lease_deps = LeaseDeps {
         config: membership.lease.clone(),
-        heartbeat: Arc::new(cluster.heartbeat.clone()),
+        heartbeat: heartbeat.clone(),
         clock: bridge.clock.clone(),
         node: status.address(),
     };
     let addresses = address_observers(actors);
     let status_deps = NodeStatusDeps {
         config: membership.node.clone(),
-        node: Arc::new(cluster.heartbeat.clone()),
+        node: heartbeat,
         node_watch: Arc::new(cluster.api.clone()),
         images: wiring.operations.clone(),
         runtime_configuration: wiring.operations.clone(),
@@ -66,6 +69,20 @@ pub(super) fn wire(
     Ok(())
 }
 
+/// The client of the heartbeats, each with the deadline of the configuration that is in force when it begins.
+fn heartbeat(wiring: &Wiring<'_>) -> Option<Arc<ApiClient>> {
+    let (cluster, membership) = wiring.bridge.cluster.as_ref().zip(wiring.settings.membership.as_ref())?;
+    let (source, lease) = (wiring.bridge.configuration.source.clone(), membership.lease.duration_seconds);
+    let deadline = move || heartbeat_deadline(lease, source.in_force().node_status.update);
+    Some(Arc::new(cluster.heartbeat.with_deadline_by(deadline)))
+}
+
+/// The deadline of a heartbeat: after the next one is due or the lease has run out it would be of no use.
+fn heartbeat_deadline(lease_seconds: i32, update: Duration) -> Duration {
+    let lease = u64::try_from(lease_seconds).unwrap_or(0);
+    update.min(Duration::from_secs(lease)).max(Duration::from_secs(1))
+}
+
 /// The receivers of the Node. PodManager, which admits pods, gets it before PodSources, which lists them.
 pub(super) fn node_observers(actors: &Actors) -> Vec<Address<NodeObserved>> {
     vec![
@@ -86,7 +103,7 @@ pub(super) fn last_words(wiring: &Wiring<'_>) -> Option<LastWords> {
     let (status, cluster) = wiring.actors.node.as_ref().zip(wiring.bridge.cluster.as_ref())?;
     Some(LastWords {
         status: status.asked(),
-        heartbeat: Arc::new(cluster.heartbeat.clone()),
+        heartbeat: heartbeat(wiring)?,
         node_name: cluster.node_name.clone(),
         clock: wiring.bridge.clock.clone(),
     })
@@ -142,4 +159,16 @@ fn tell_of_degradation(
         };
         state(Degradation::Dormant, &event.actor, dormant);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_ends_before_the_next_and_within_the_lease() {
+        let seconds = Duration::from_secs;
+        assert_eq!(heartbeat_deadline(40, seconds(10)), seconds(10));
+        assert_eq!(heartbeat_deadline(4, seconds(10)), seconds(4));
+    }
 }

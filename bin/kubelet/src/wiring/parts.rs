@@ -141,7 +141,7 @@ impl Bridge {
 pub struct Cluster {
     /// For pods and the objects that they need (`kubeAPIQPS`, `kubeAPIBurst`).
     pub api: ApiClient,
-    /// For the Node's status and its lease: without a rate limit, and with a deadline before the next heartbeat is due.
+    /// For the Node's status and its lease: without a rate limit. The wiring gives it the deadline of a heartbeat.
     pub heartbeat: ApiClient,
     /// For events (`eventRecordQPS`, `eventBurst`).
     pub events: ApiClient,

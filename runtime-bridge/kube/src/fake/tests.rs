@@ -1,6 +1,8 @@
 //! The fake's own tests: scripted faults, on a paused clock. Its behaviour in common with a real server is tested in
 //! `api_contract`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
@@ -67,6 +69,22 @@ async fn a_call_that_hangs_meets_its_deadline_and_a_pause_ends() {
         fake.set_paused(false);
     });
     assert_eq!(outcome.unwrap().metadata.creation_timestamp.unwrap().0.to_string(), "2026-01-02T03:04:43Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_has_the_deadline_that_holds_when_it_begins() {
+    let (fake, api) = fake();
+    let seconds = Arc::new(AtomicU64::new(10));
+    let now = seconds.clone();
+    let api = api.with_deadline_by(move || Duration::from_secs(now.load(Ordering::Relaxed)));
+    for within in [10, 3] {
+        seconds.store(within, Ordering::Relaxed);
+        fake.fault(On::call(Verb::Get, "nodes"), 1, Fault::Hang);
+        let begun = tokio::time::Instant::now();
+        let error = api.get::<Node>(None, "n").await.unwrap_err();
+        assert!(error.message.contains(&format!("no answer within {within} s")), "{error}");
+        assert_eq!(begun.elapsed().as_secs(), within);
+    }
 }
 
 #[tokio::test(start_paused = true)]
