@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 
 /// How often a change is made anew after another writer was faster, and the pause before that.
-const TRIES: u32 = 5;
+const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A change of the object; `None`: it says that already.

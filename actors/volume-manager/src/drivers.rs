@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::backends::Backends;
 use crate::csi_node;
+use crate::devices::Turn;
 
 /// How long a registration waits for the Node after a start of the kubelet.
 const NODE_WITHIN: Duration = Duration::from_secs(30);
@@ -28,6 +29,9 @@ const FORGOTTEN_TRIES: u32 = 8;
 const ASKED_AT_ONCE: usize = 16;
 /// The turn of work on the CSINode.
 const CSI_NODE: &str = "CSINode";
+/// How long work for a driver waits for work for others: a call of theirs may hang for half a minute. After that the object's
+/// version keeps the order: work that loses a race is done anew.
+const TURN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why a driver is not registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,12 +65,22 @@ pub(crate) async fn register(
     Ok(DriverNode { node_id: info.node_id, topology: info.topology })
 }
 
+/// The turn of work on the CSINode, which is waited for a short time, and before that the turn of the driver, if it is for one:
+/// what is said of one driver is said in the order in which it became so.
+async fn turn(backends: &Backends, driver: Option<&str>) -> (Option<Turn>, Option<Turn>) {
+    let own = match driver {
+        Some(driver) => Some(backends.devices.turn(&format!("{CSI_NODE}/{driver}")).await),
+        None => None,
+    };
+    (own, timeout(TURN_WITHIN, backends.devices.turn(CSI_NODE)).await.ok())
+}
+
 async fn tell_cluster(backends: &Backends, driver: &str, info: &NodeInfo) -> Result<(), String> {
     let Some(csi_nodes) = &backends.csi.csi_nodes else { return Ok(()) };
     let node = backends.attachments.node(NODE_WITHIN).await.ok_or("the Node is not known")?;
     let labels = node.metadata.labels.clone().unwrap_or_default();
     rules::topology_labels(&labels, &info.topology)?;
-    let _turn = backends.devices.turn(CSI_NODE).await;
+    let _turn = turn(backends, Some(driver)).await;
     csi_node::change(csi_nodes.as_ref(), &node, &|present| rules::with_driver(present, driver, info)).await
 }
 
@@ -130,7 +144,7 @@ async fn forget_once(backends: &Backends, driver: &str) -> Result<(), String> {
         return Ok(());
     };
     let node = backends.attachments.node(NODE_WITHIN).await.ok_or("the Node is not known")?;
-    let _turn = backends.devices.turn(CSI_NODE).await;
+    let _turn = turn(backends, Some(driver)).await;
     // It may have come back meanwhile.
     if !is_registered(backends, driver) {
         csi_node::change(csi_nodes.as_ref(), &node, &|present| Ok(rules::without_driver(present, driver)))
@@ -151,6 +165,6 @@ pub(crate) fn is_registered(backends: &Backends, driver: &str) -> bool {
 /// The API server's answer.
 pub(crate) async fn introduce(backends: Backends, node: std::sync::Arc<Node>) -> Result<(), String> {
     let Some(csi_nodes) = &backends.csi.csi_nodes else { return Ok(()) };
-    let _turn = backends.devices.turn(CSI_NODE).await;
+    let _turn = turn(&backends, None).await;
     csi_node::change(csi_nodes.as_ref(), &node, &|_| Ok(None)).await
 }

@@ -36,6 +36,35 @@ fn a_driver_that_went_while_the_actor_was_down_is_gone() {
 }
 
 #[test]
+fn a_call_that_hangs_for_one_driver_holds_up_the_registration_of_no_other() {
+    alone(async |stage| {
+        let api = FakeApi::new(stage.fakes.clock.clone());
+        let near = Neighbours::new();
+        let mut deps = near.deps(stage);
+        deps.backends.csi.csi_nodes = Some(Arc::new(api.client(&Io::current())));
+        let actor = stage.start(deps, VolumeManager::new);
+        let node = object(serde_json::json!({"metadata": {"name": "node", "uid": "n"}}));
+        actor.address().tell(NodeObserved(Some(Arc::new(node)))).unwrap();
+        stage.until("the CSINode", || api.get::<CSINode>(None, "node").is_some()).await;
+        let is_named = |name: &str| {
+            let found = api.get::<CSINode>(None, "node");
+            found.is_some_and(|found| found.spec.drivers.iter().any(|one| one.name == name))
+        };
+        let drivers = ["d", "e"].map(|name| driver_on(&stage.fakes.disk, name));
+        api.fault(On::call(Verb::Update, "csinodes"), 1, ApiFault::Hang);
+        for driver in &drivers {
+            driver.set_node("i-1", 0, Default::default());
+            near.plugins.show_driver(driver);
+            stage.pass(SECOND).await;
+        }
+        stage.pass(5 * SECOND).await;
+        assert!(!is_named("d") && is_named("e"), "the call for the first one hangs for half a minute");
+        stage.pass(60 * SECOND).await;
+        assert!(is_named("e"), "what it ends with takes nothing back");
+    });
+}
+
+#[test]
 fn a_driver_that_is_gone_leaves_the_csi_node_after_tries_that_fail_and_over_a_crash() {
     for crashes in [false, true] {
         alone(async move |stage| {
