@@ -97,7 +97,7 @@ impl Decisions {
         let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
         if let (Some(phases::FAILED), Some(message)) = (status.phase.as_deref(), message) {
             let reason = status.reason.clone().unwrap_or_default();
-            self.rejected.insert(uid.clone(), Rejection { reason, message: message.to_owned() });
+            self.rejected.insert(uid.clone(), Rejection::new(reason, message));
         } else if phases::has_ended(status) {
             known.over.insert(uid.clone());
             self.admitted.insert(uid.clone());

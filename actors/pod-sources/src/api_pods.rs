@@ -16,7 +16,7 @@ use supervision::blame;
 
 use crate::restart_rules::RestartRules;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
-use crate::unsupported::{Supported, unsupported};
+use crate::unsupported::{Supported, refusal};
 
 /// A piece of what is heard of the API server's pods: each pod of a list is judged by itself, or a list of large pods would hold
 /// up its thread.
@@ -202,8 +202,7 @@ impl ApiPods {
 
 /// What is said of a pod that is left alone and of which nothing was known.
 fn not_judged() -> Rejection {
-    let message = "PodSources leaves the pod alone after repeated panics".to_owned();
-    Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message }
+    Rejection::new(UNSUPPORTED_FIELDS, "PodSources leaves the pod alone after repeated panics")
 }
 
 /// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
@@ -226,7 +225,7 @@ fn unspecified(one: &Unreadable, now: Timestamp) -> SourcePod {
     let mut pod = Pod { metadata, spec: Some(PodSpec::default()), status: None };
     delete(&mut pod, one);
     annotate(&mut pod, None, now);
-    let refused = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: one.why.clone() };
+    let refused = Rejection::new(UNSUPPORTED_FIELDS, one.why.clone());
     SourcePod { pod: Arc::new(pod), refused: Some(refused), made_anew: None }
 }
 
@@ -261,11 +260,7 @@ fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Optio
     if let Some(known) = judged.filter(|known| known.pod.spec == pod.spec) {
         return known.refused.clone();
     }
-    let fields = unsupported(pod, supported);
-    (!fields.is_empty()).then(|| Rejection {
-        reason: UNSUPPORTED_FIELDS.to_owned(),
-        message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    })
+    refusal(pod, supported)
 }
 
 #[cfg(test)]
@@ -276,6 +271,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::unsupported::unsupported;
 
     fn pod(uid: &str, spec: serde_json::Value) -> Pod {
         let json = json!({

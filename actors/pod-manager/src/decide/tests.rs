@@ -155,8 +155,7 @@ fn what_ran_is_shown_while_the_runtime_is_silent_and_judged_as_new_if_it_is_not_
 }
 
 fn unsupported(mut candidate: Candidate) -> Candidate {
-    candidate.pod.refused =
-        Some(Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() });
+    candidate.pod.refused = Some(Rejection::new(UNSUPPORTED_FIELDS, "spec.x"));
     candidate
 }
 
