@@ -83,6 +83,12 @@ impl Io {
         Self { handle: self.handle.clone(), lane: Lane::new(owner, self.handle.clone()) }
     }
 
+    /// The same for one of several that share the places of this handle's lane, as [`Lane::of_tenant`].
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        Self { handle: self.handle.clone(), lane: self.lane.of_tenant(tenant) }
+    }
+
     /// Runs `future` on the I/O runtime, also when the returned handle is dropped.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
