@@ -31,6 +31,7 @@ mod shared;
 mod streaming;
 mod submission;
 mod system_logs;
+mod under_way;
 mod usage;
 mod zpages;
 

@@ -182,6 +182,7 @@ async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, Stri
     runtime.script_exec("whoami", ExecScript { stdout: b"root\n".to_vec(), ..ExecScript::default() });
     runtime
         .script_exec("false", ExecScript { stderr: b"no\n".to_vec(), exit_code: 1, ..ExecScript::default() });
+    runtime.script_exec("large", ExecScript { stdout: vec![b'x'; 12 << 20], ..ExecScript::default() });
     let takes = Duration::from_secs(3600);
     runtime.script_exec("sleep", ExecScript { takes, ..ExecScript::default() });
     let metadata = PodSandboxMetadata {
