@@ -105,7 +105,7 @@ pub struct SourcePod {
     /// The API object, defaulted and validated.
     pub pod: Arc<Pod>,
     /// Set when this kubelet cannot run the pod exactly as it is written: the pod stays Pending, and its spec is never
-    /// silently changed.
+    /// silently changed. With a final refusal the source keeps nothing but the pod's identity, deletion and status.
     pub refused: Option<Rejection>,
     /// The last time that the pod's manifest was removed and made anew, as far as PodSources has seen that happen.
     pub made_anew: Option<Generation>,

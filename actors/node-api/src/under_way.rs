@@ -25,26 +25,36 @@ const CLIENT_BYTES_MAX: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay {
     answers: SharedPlaces,
-    bytes: Arc<Mutex<BTreeMap<Arc<str>, u64>>>,
+    bytes: Arc<BytesByClient>,
 }
+
+/// What the texts of answers hold, by client.
+#[derive(Debug, Default)]
+struct BytesByClient(Mutex<BTreeMap<Arc<str>, u64>>);
 
 /// The bytes of an answer's text, for as long as it is sent.
 #[derive(Debug)]
 struct HeldBytes {
-    all: UnderWay,
+    all: Arc<BytesByClient>,
     client: Arc<str>,
     bytes: u64,
 }
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        let mut all = self.all.bytes();
+        let mut all = self.all.locked();
         if let Some(of_client) = all.get_mut(&self.client) {
             *of_client = of_client.saturating_sub(self.bytes);
             if *of_client == 0 {
                 all.remove(&self.client);
             }
         }
+    }
+}
+
+impl BytesByClient {
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,13 +70,9 @@ impl UnderWay {
         Self { answers: SharedPlaces::new(answers), bytes: Arc::default() }
     }
 
-    fn bytes(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, u64>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts the bytes of an answer to this client; `None` if they are too many.
     fn hold(&self, client: &str, bytes: u64) -> Option<HeldBytes> {
-        let mut all = self.bytes();
+        let mut all = self.bytes.locked();
         let of_client = all.get(client).copied().unwrap_or(0);
         let is_much = of_client.saturating_add(bytes) > CLIENT_BYTES_MAX
             || all.values().sum::<u64>().saturating_add(bytes) > BYTES_MAX;
@@ -78,7 +84,7 @@ impl UnderWay {
             all.insert(client.clone(), of_client.saturating_add(bytes));
         }
         drop(all);
-        Some(HeldBytes { all: self.clone(), client, bytes })
+        Some(HeldBytes { all: self.bytes.clone(), client, bytes })
     }
 }
 

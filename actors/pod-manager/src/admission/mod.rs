@@ -215,9 +215,10 @@ fn misfits(
 }
 
 /// The reasons that have a label of their own in the metric; all others share one.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 13] = [
     "AppArmor",
     reasons::EVICTED,
+    reasons::OUT_OF_KUBELET_ROOM,
     "PodOSSelectorNodeLabelDoesNotMatch",
     "PodOSNotSupported",
     "SupplementalGroupsPolicyNotSupported",

@@ -468,6 +468,12 @@ fn a_rejected_pod_fails_without_containers() {
     assert_eq!((&status.container_statuses, &status.conditions), (&None, &None));
     assert!(status.start_time.is_some());
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    let mut refused = DesiredPod::clone(scene.facts.desired.as_ref().unwrap());
+    refused.source = Source::Api;
+    let theirs = PodStatus { qos_class: Some("Guaranteed".to_owned()), ..PodStatus::default() };
+    Arc::make_mut(&mut refused.pod).status = Some(theirs);
+    scene.facts.desired = Some(Arc::new(refused));
+    assert_eq!(scene.step().qos_class.as_deref(), Some("Guaranteed"), "its spec may be gone");
 }
 
 #[test]
