@@ -49,7 +49,7 @@ pub(crate) async fn slashed(request: Parts) -> Response {
 }
 
 async fn top(State(serving): State<Serving>, connection: Extension<Connection>, request: Parts) -> Response {
-    serving.asked("", &request, &connection.patience).await
+    serving.of_client(&request).asked("", &request, &connection.patience).await
 }
 
 async fn below(
@@ -58,10 +58,17 @@ async fn below(
     connection: Extension<Connection>,
     request: Parts,
 ) -> Response {
-    serving.asked(&path, &request, &connection.patience).await
+    serving.of_client(&request).asked(&path, &request, &connection.patience).await
 }
 
 impl Serving {
+    /// The same for the client of a request, against which what is read for it counts.
+    fn of_client(self, request: &Parts) -> Self {
+        let logs = self.logs.of_tenant(&client(&request.extensions));
+        let services = self.services.map(|services| ServiceLogs { files: logs.clone(), ..services });
+        Self { logs, services, io: self.io }
+    }
+
     /// Answers a query, or shows what lies at the path.
     async fn asked(&self, path: &str, request: &Parts, patience: &StallTimeout) -> Response {
         let Some(services) = &self.services else { return self.shown(path, None, request, patience).await };
