@@ -184,11 +184,11 @@ mod tests {
         let wait = Arc::new(Mutex::new(wait));
         for _ in 0..2 * LANE_THREADS_MAX {
             let wait = wait.clone();
-            let hangs = io.of_tenant("crowd").blocking(move || drop(wait.lock().unwrap().recv()));
+            let hangs = io.of_tenant("crowd").blocking(move || wait.lock().unwrap().recv());
             drop(io.spawn(hangs));
         }
         let (tell, told) = std::sync::mpsc::channel();
-        drop(io.spawn(io.of_tenant("other").blocking(move || drop(tell.send(())))));
+        drop(io.spawn(io.of_tenant("other").blocking(move || tell.send(()))));
         assert!(told.recv_timeout(Duration::from_secs(50)).is_ok(), "the crowd has half of the threads");
         drop(go);
     }
