@@ -5,7 +5,7 @@ use std::fmt;
 use pod_rules::errors::cut;
 
 /// All errors of a pod have at most about so many bytes, and none is kept beyond that: its author chooses how many there are.
-pub(super) const ERRORS_BYTES_MAX: usize = 8 << 20;
+pub(super) const ERRORS_BYTES_MAX: usize = 32 << 20;
 /// The most bytes that one error keeps of its path, of the value and of what would be right, each.
 pub(super) const PART_BYTES_MAX: usize = 1024;
 

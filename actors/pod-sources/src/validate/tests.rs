@@ -173,7 +173,8 @@ proptest! {
 
 #[test]
 fn what_is_told_of_a_pod_that_is_wrong_everywhere_is_bounded() {
-    let labels = (0..4000).map(|index| (format!("k{index}{}", "k".repeat(2000)), "!".repeat(2000))).collect();
+    let labels =
+        (0..12_000).map(|index| (format!("k{index}{}", "k".repeat(2000)), "!".repeat(2000))).collect();
     let mut pod = Pod::default();
     pod.metadata.labels = Some(labels);
     let errors: Vec<String> = validate_pod(&pod).iter().map(ToString::to_string).collect();
