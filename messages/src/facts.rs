@@ -13,6 +13,7 @@ use crate::delivery;
 use crate::pod::{PodRef, PodUid};
 use crate::pod_set::{Generation, PodSetUpdate};
 use crate::runtime::{RuntimeHealth, RuntimePod};
+use crate::text::cut;
 
 /// Where a desired pod comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -63,8 +64,10 @@ pub struct DesiredPod {
     pub made_anew: Option<Generation>,
 }
 
-/// A refusal at admission, with upstream's reason and message.
+/// A refusal at admission, with upstream's reason and message. It is made by [`Rejection::new`] alone, which bounds both: a pod's
+/// author chooses much of what they say, and they stand in statuses, events and the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Rejection {
     /// CamelCase reason, e.g. `OutOfpods`.
     pub reason: String,
@@ -77,7 +80,20 @@ pub struct Rejection {
 /// it.
 pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
 
+/// The most bytes of what a refusal says; a longer text is cut, which three dots say.
+pub const REFUSAL_BYTES_MAX: usize = 4096;
+/// The most bytes of a refusal's reason, which may have the name of a resource in it.
+const REASON_BYTES_MAX: usize = 512;
+
 impl Rejection {
+    /// A refusal for this reason, of bounded length.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        let (mut reason, mut message) = (reason.into(), message.into());
+        cut(&mut reason, REASON_BYTES_MAX);
+        cut(&mut message, REFUSAL_BYTES_MAX);
+        Self { reason, message }
+    }
+
     /// Whether the pod has failed by this refusal; otherwise it stays Pending until the kubelet or its spec changes.
     pub fn is_final(&self) -> bool {
         self.reason != UNSUPPORTED_FIELDS
@@ -90,7 +106,7 @@ pub struct SourcePod {
     /// The API object, defaulted and validated.
     pub pod: Arc<Pod>,
     /// Set when this kubelet cannot run the pod exactly as it is written: the pod stays Pending, and its spec is never
-    /// silently changed.
+    /// silently changed. With a final refusal the source keeps nothing but the pod's identity, deletion and status.
     pub refused: Option<Rejection>,
     /// The last time that the pod's manifest was removed and made anew, as far as PodSources has seen that happen.
     pub made_anew: Option<Generation>,
@@ -366,5 +382,14 @@ mod tests {
             "2001:db8::1,203.0.113.1"
         );
         assert_eq!(told(&[("InternalIP", "nonsense"), ("InternalIP", "192.0.2.1")]), "192.0.2.1");
+    }
+
+    #[test]
+    fn a_refusal_has_a_bounded_length_whatever_it_is_made_of() {
+        let refusal = Rejection::new("OutOf".to_owned() + &"r".repeat(5000), "ä".repeat(5000));
+        assert_eq!(refusal.reason, format!("OutOf{}...", "r".repeat(REASON_BYTES_MAX - 5)));
+        assert_eq!(refusal.message, format!("{}...", "ä".repeat(REFUSAL_BYTES_MAX / 2)));
+        let refusal = Rejection::new(UNSUPPORTED_FIELDS, "spec.x");
+        assert_eq!((&*refusal.reason, &*refusal.message), (UNSUPPORTED_FIELDS, "spec.x"));
     }
 }

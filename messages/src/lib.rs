@@ -31,6 +31,7 @@ pub mod stats;
 pub mod stats_provider;
 pub mod status_manager;
 pub mod supervision;
+pub mod text;
 pub mod volume_manager;
 
 pub use delivery::{Delivery, Key, Kind, WhenFull};

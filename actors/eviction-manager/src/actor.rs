@@ -324,7 +324,7 @@ impl EvictionManager {
         let resource = threshold.signal.resource();
         let said = said(resource, &pod.pod, victim.usage.as_ref(), &shortage.due, &shortage.observed);
         let grace = candidates::grace_seconds(threshold, &pod.pod, self.deps.config.soft_grace_seconds_max);
-        let why = Rejection { reason: EVICTED.to_owned(), message: said.message.clone() };
+        let why = Rejection::new(EVICTED, said.message.clone());
         let order = EvictPod { uid: uid.clone(), grace_seconds: Some(grace), why: why.clone() };
         if self.deps.evict.tell(order).is_err() {
             self.later(ctx);

@@ -134,7 +134,7 @@ impl EvictionManager {
     }
 
     fn end(&mut self, pod: &DesiredPod, exceeded: Exceeded) {
-        let why = Rejection { reason: EVICTED.to_owned(), message: exceeded.message.clone() };
+        let why = Rejection::new(EVICTED, exceeded.message.clone());
         let uid = pod.pod_ref.uid.clone();
         // After a refusal the next count tries again.
         if self.deps.evict.tell(EvictPod { uid, grace_seconds: Some(HARD_GRACE_SECONDS), why }).is_err() {

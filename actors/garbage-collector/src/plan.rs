@@ -364,8 +364,7 @@ mod tests {
     fn the_logs_of_a_pod_past_its_deadline_stay_until_it_is_deleted() {
         let mut world = World::default().pod("d", WorkerStanding::Finished, vec![exited("a", 0, 1)]);
         let report = Arc::make_mut(world.reports.values_mut().next().unwrap());
-        report.failed =
-            Some(Rejection { reason: "DeadlineExceeded".to_owned(), message: "too long".to_owned() });
+        report.failed = Some(Rejection::new("DeadlineExceeded", "too long"));
         assert_eq!(world.containers(), [""; 0]);
         assert_eq!(world.sandboxes(), ["dead"], "not the one of the container that stays");
         let report = Arc::make_mut(world.reports.values_mut().next().unwrap());

@@ -25,10 +25,11 @@ use messages::runtime::{ContainerState, RuntimePod};
 use messages::status_manager::GetPodStatus;
 use supervision::AskPort;
 
-use crate::access::Caller;
+use crate::access::{Caller, client};
 use crate::actor::NodeApi;
 use crate::logs::{LogSource, has_container, has_terminal, instance, log_options, send};
 use crate::metrics::ApiMetrics;
+use crate::places::{self, ContainerPlaces};
 use crate::routes::{ASK_DEADLINE, unavailable};
 use crate::sending::body_of;
 use crate::streaming::{Streams, ports, query_pairs, refusal};
@@ -71,6 +72,8 @@ pub struct Containers {
     pub websockets: bool,
     /// Counts the streams that are translated.
     pub metrics: ApiMetrics,
+    /// The places of readers of logs and of commands, which clients share.
+    pub places: ContainerPlaces,
 }
 
 /// The parts of a path: namespace, pod, then perhaps a UID, then the container.
@@ -198,6 +201,7 @@ impl Containers {
         &self,
         named: &Named,
         query: &[(String, String)],
+        client: &str,
         patience: &StallTimeout,
     ) -> Result<Response, Response> {
         let options = log_options(query, self.clock.now(), self.split_streams).map_err(|refused| {
@@ -212,6 +216,7 @@ impl Containers {
             let text = format!("container {container:?} not found in pod {pod:?}");
             return Err(plain(StatusCode::NOT_FOUND, text));
         }
+        let place = self.places.log(client, &named.namespace).await?;
         let asked = GetPodStatus { uid: desired.pod_ref.uid.clone(), made_anew: None };
         let status = self.status.ask(asked, ASK_DEADLINE).await;
         let status = status.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
@@ -226,11 +231,16 @@ impl Containers {
         let Some(path) = path.filter(|path| !path.is_empty()) else {
             return Err(bad(format!("unable to retrieve container logs for {shown}")));
         };
-        let file = LogFile::open(&self.io, FilePath::new(&path)).await;
+        // Reading counts against the same client, too: a log may be long, or on a disk that is slow.
+        let io = self.io.of_tenant(&places::of(client, &named.namespace));
+        let file = LogFile::open(&io, FilePath::new(&path)).await;
         let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
         let source = LogSource { file, container_id: id.to_owned(), runtime: self.runtime.clone() };
         // `send` ends when the body is dropped, which holds the only receiver of the chunks.
-        let sending = |chunks| send(source, options, chunks);
+        let sending = |chunks| async move {
+            send(source, options, chunks).await;
+            drop(place);
+        };
         let body = body_of(&self.io, LOG_CHUNKS_MAX, patience.streams(), sending);
         patience.streaming(true);
         Ok(([(header::CONTENT_TYPE, "text/plain")], body).into_response())
@@ -240,9 +250,11 @@ impl Containers {
         &self,
         named: &Named,
         command: Vec<String>,
+        client: &str,
         audit: impl FnOnce(&Named, &[String]),
     ) -> Result<Response, Response> {
         let pod = self.existing(named).await?;
+        let _place = self.places.command(client, &named.namespace).await?;
         let missing = format!("container not found ({:?})", named.container);
         let container_id = self.running(&pod, named, missing).await?;
         audit(named, &command);
@@ -365,7 +377,8 @@ pub async fn logs(
     Path(parts): Parts,
     request: Request,
 ) -> Response {
-    either(containers.log_of(&Named::of(parts), &query_of(&request), &connection.patience).await)
+    let (query, client) = (query_of(&request), client(request.extensions()));
+    either(containers.log_of(&Named::of(parts), &query, &client, &connection.patience).await)
 }
 
 /// `/run`.
@@ -379,7 +392,8 @@ pub async fn run(
     let command = all(query_of(&request), "cmd").into_iter().next().unwrap_or_default();
     let command = command.split(' ').map(str::to_owned).collect();
     let audit = |named: &Named, command: &[String]| audit("run", &caller, &connection, named, command);
-    either(containers.run_in(&Named::of(parts), command, audit).await)
+    let client = client(request.extensions());
+    either(containers.run_in(&Named::of(parts), command, &client, audit).await)
 }
 
 /// `/exec`.

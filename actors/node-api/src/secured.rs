@@ -24,6 +24,7 @@ use crate::pprof::pprof;
 use crate::routes::{ASK_DEADLINE, Answers, json, shared_routes, unavailable};
 use crate::submission::{Submission, submissions};
 use crate::system_logs::{slashed, system_logs};
+use crate::under_way::{UnderWay, bounded};
 use crate::zpages::{ZPages, pages};
 
 /// Which routes the HTTPS port offers.
@@ -66,6 +67,7 @@ pub fn secured_routes(
         None => routes,
     };
     routes
+        .layer(from_fn_with_state(UnderWay::default(), bounded))
         .layer(from_fn_with_state(access, guard))
         .layer(from_fn_with_state((metrics, Server::Secured), counted))
 }

@@ -12,11 +12,11 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use bridge_io::Io;
 use bridge_node::host::{Journal, LogFile, SystemLog, SystemLogFile, SystemLogs};
-use bridge_serve::{Connection, Peer, StallTimeout};
+use bridge_serve::{Connection, StallTimeout};
 
 use crate::sending::{Chunks, body_of};
 
-use crate::access::{ANONYMOUS, Caller};
+use crate::access::client;
 use crate::journal::{ServiceLogs, words};
 use crate::log_query::LogQuery;
 
@@ -42,16 +42,6 @@ pub(crate) fn system_logs(logs: SystemLogs, journal: Option<Journal>, io: Io) ->
     Router::new().route("/logs/", get(top)).route("/logs/{*path}", get(below)).with_state(serving)
 }
 
-/// What a client's queries count against: the tenant of its user, or the address of one without a name.
-fn client(request: &Parts) -> String {
-    let named = request.extensions.get::<Caller>().filter(|caller| caller.0.name != ANONYMOUS);
-    if let Some(caller) = named {
-        return format!("user {}", caller.0.tenant());
-    }
-    let address = request.extensions.get::<Connection>().and_then(|connection| connection.peer);
-    format!("address {}", address.map(|address| Peer::from(address.ip()).to_string()).unwrap_or_default())
-}
-
 /// `/logs` without its slash: a redirection, as Go's servers answer.
 pub(crate) async fn slashed(request: Parts) -> Response {
     let query = request.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -59,7 +49,7 @@ pub(crate) async fn slashed(request: Parts) -> Response {
 }
 
 async fn top(State(serving): State<Serving>, connection: Extension<Connection>, request: Parts) -> Response {
-    serving.asked("", &request, &connection.patience).await
+    serving.of_client(&request).asked("", &request, &connection.patience).await
 }
 
 async fn below(
@@ -68,10 +58,17 @@ async fn below(
     connection: Extension<Connection>,
     request: Parts,
 ) -> Response {
-    serving.asked(&path, &request, &connection.patience).await
+    serving.of_client(&request).asked(&path, &request, &connection.patience).await
 }
 
 impl Serving {
+    /// The same for the client of a request, against which what is read for it counts.
+    fn of_client(self, request: &Parts) -> Self {
+        let logs = self.logs.of_tenant(&client(&request.extensions));
+        let services = self.services.map(|services| ServiceLogs { files: logs.clone(), ..services });
+        Self { logs, services, io: self.io }
+    }
+
     /// Answers a query, or shows what lies at the path.
     async fn asked(&self, path: &str, request: &Parts, patience: &StallTimeout) -> Response {
         let Some(services) = &self.services else { return self.shown(path, None, request, patience).await };
@@ -87,7 +84,9 @@ impl Serving {
             return refusal(StatusCode::NOT_ACCEPTABLE, text);
         }
         let Some(file) = query.files.first().cloned() else {
-            return services.answer(query, &client(request), &request.method, &request.headers).await;
+            return services
+                .answer(query, &client(&request.extensions), &request.method, &request.headers)
+                .await;
         };
         let name = file.trim_start_matches('/');
         match self.logs.find(name).await {
@@ -296,32 +295,7 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use bridge_reviews::User;
-    use bridge_serve::Bounds;
-
     use super::*;
-
-    #[test]
-    fn queries_count_against_the_tenant_of_the_user_or_the_address() {
-        let of = |name: Option<&str>, peer: Option<&str>| {
-            let (mut request, ()) = axum::http::Request::new(()).into_parts();
-            if let Some(name) = name {
-                let user = User { name: name.to_owned(), ..User::default() };
-                request.extensions.insert(Caller(Arc::new(user)));
-            }
-            let peer = peer.map(|peer| peer.parse().unwrap());
-            request.extensions.insert(Connection { peer, ..Connection::of_a_test(Bounds::SECURED) });
-            client(&request)
-        };
-        assert_eq!(of(Some("admin"), Some("10.0.0.1:5")), "user admin");
-        let account = "user system:serviceaccount:team";
-        assert_eq!(of(Some("system:serviceaccount:team:a"), None), account);
-        assert_eq!(of(Some("system:serviceaccount:team:b"), None), account);
-        assert_eq!(of(Some(ANONYMOUS), Some("10.0.0.1:5")), "address 10.0.0.1");
-        assert_eq!(of(None, Some("[2001:db8::7]:5")), "address 2001:db8::");
-    }
 
     #[test]
     fn a_part_of_a_file_is_asked_for_in_three_ways() {

@@ -317,7 +317,7 @@ impl PodManager {
     }
 
     fn evict(&self, uid: &PodUid) {
-        let why = Rejection { reason: PREEMPTING.to_owned(), message: preemption::MESSAGE.to_owned() };
+        let why = Rejection::new(PREEMPTING, preemption::MESSAGE);
         // Refused or lost: it is told again until the pod has ended.
         self.deps.evict.tell_level(EvictPod { uid: uid.clone(), grace_seconds: None, why });
     }

@@ -120,7 +120,7 @@ impl Decisions {
         let message = status.message.as_deref().and_then(|message| message.strip_prefix(REJECTED_PREFIX));
         if let (Some(phases::FAILED), Some(message)) = (status.phase.as_deref(), message) {
             let reason = status.reason.clone().unwrap_or_default();
-            self.rejected.insert(uid.clone(), Rejection { reason, message: message.to_owned() });
+            self.rejected.insert(uid.clone(), Rejection::new(reason, message));
         } else if phases::has_ended(status) {
             known.over.insert(uid.clone());
             self.admitted.insert(uid.clone());
@@ -293,6 +293,12 @@ impl Decisions {
             round.desire(candidate, refused);
             return;
         }
+        // The source has kept nothing of the pod that a worker could run.
+        if let Some(why) = candidate.pod.refused.clone().filter(Rejection::is_final) {
+            self.admitted.remove(uid);
+            self.refuse(candidate, why, round);
+            return;
+        }
         if !self.admitted.contains(uid) {
             let is_static = candidate.source != Source::Api;
             if is_static && !round.known.is_here(uid) && round.known.has_predecessor(&candidate.pod_ref) {
@@ -306,12 +312,7 @@ impl Decisions {
                     round.outcome.waiting += 1;
                     return;
                 }
-                Err(why) => {
-                    self.rejected.insert(uid.clone(), why.clone());
-                    round.outcome.refused.push((candidate.pod_ref.clone(), why.clone()));
-                    round.desire(candidate, Some(why));
-                    return;
-                }
+                Err(why) => return self.refuse(candidate, why, round),
             }
             self.preemptions.remove(uid);
             self.admitted.insert(uid.clone());
@@ -322,6 +323,12 @@ impl Decisions {
         round.desire(candidate, None);
     }
 
+    fn refuse(&mut self, candidate: &Candidate, why: Rejection, round: &mut Round<'_, '_>) {
+        self.rejected.insert(candidate.pod_ref.uid.clone(), why.clone());
+        round.outcome.refused.push((candidate.pod_ref.clone(), why.clone()));
+        round.desire(candidate, Some(why));
+    }
+
     /// Why this kubelet does not support the pod, unless the pod runs already: another kubelet may have
     /// started it, and ending it is worse than letting it run.
     fn unsupported(&mut self, candidate: &Candidate, round: &mut Round<'_, '_>) -> Option<Rejection> {
@@ -329,7 +336,7 @@ impl Decisions {
         // A deleted pod of this kind gets the phase Failed before it goes; any other pod with a final phase
         // has ended elsewhere.
         let has_ended = phases::pod_has_ended(&candidate.pod.pod) && !self.unsupported.contains_key(uid);
-        let why = candidate.pod.refused.clone().filter(|_| !has_ended);
+        let why = candidate.pod.refused.clone().filter(|why| !has_ended && !why.is_final());
         let Some(why) = why else {
             self.unsupported.remove(uid);
             return None;

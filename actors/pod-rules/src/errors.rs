@@ -1,6 +1,9 @@
 //! Texts of errors: several in one as upstream's aggregate writes them, and how long one may be.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+
+pub use messages::text::cut;
 
 /// Each error once, in brackets if there are more than one.
 pub fn aggregate(errors: Vec<String>) -> String {
@@ -16,12 +19,18 @@ pub fn aggregate(errors: Vec<String>) -> String {
 /// make the text that a container's failure is told with megabytes long, and it stands once for each container.
 pub const WORDS_BYTES_MAX: usize = 16 * 1024;
 
-/// Cuts a text that has more bytes than that behind a letter, and says so by three dots.
-pub fn cut(text: &mut String, bytes_max: usize) {
-    if text.len() > bytes_max {
-        text.truncate(text.floor_char_boundary(bytes_max));
-        text.push_str("...");
+/// All errors in a row, behind what `text` says already, cut where they have more bytes than that: no more of them are written
+/// than are kept.
+pub fn listed<E: Display>(mut text: String, errors: impl IntoIterator<Item = E>, bytes_max: usize) -> String {
+    for (index, error) in errors.into_iter().enumerate() {
+        if text.len() > bytes_max {
+            break;
+        }
+        text.push_str(if index == 0 { "" } else { "; " });
+        text.push_str(&error.to_string());
     }
+    cut(&mut text, bytes_max);
+    text
 }
 
 #[cfg(test)]
@@ -37,12 +46,16 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_where_a_letter_ends() {
-        let cut_to = |bytes_max| {
-            let mut text = "aäb".to_owned();
-            cut(&mut text, bytes_max);
-            text
-        };
-        assert_eq!([4, 3, 2, 0].map(cut_to), ["aäb", "aä...", "a...", "..."]);
+    fn errors_in_a_row_end_where_they_are_too_long() {
+        let errors = ["one", "two", "three"];
+        assert_eq!(listed("a: ".to_owned(), errors, 100), "a: one; two; three");
+        assert_eq!(listed(String::new(), [0; 0], 100), "");
+        let mut written = 0;
+        let many = std::iter::repeat_with(|| {
+            written += 1;
+            "1234567"
+        });
+        assert_eq!(listed(String::new(), many.take(1_000_000), 10), "1234567; 1...");
+        assert!(written < 4, "{written}");
     }
 }

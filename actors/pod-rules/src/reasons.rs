@@ -10,6 +10,9 @@ pub const EXCEEDED_GRACE_PERIOD: &str = "ExceededGracePeriod";
 /// The message of [`EXCEEDED_GRACE_PERIOD`].
 pub const EXCEEDED_GRACE_PERIOD_MESSAGE: &str =
     "Container runtime did not kill the pod within specified grace period.";
+/// Reason of a pod's end: the kubelet has no room to keep it, for there is a bound of the memory that the API server's pods take, and of
+/// that of one namespace. Upstream has no such bound, and no such reason.
+pub const OUT_OF_KUBELET_ROOM: &str = "OutOfKubeletRoom";
 /// Prefix of the message of a pod that the node rejects (row 3.5).
 pub const REJECTED_PREFIX: &str = "Pod was rejected: ";
 

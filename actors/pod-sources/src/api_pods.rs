@@ -1,5 +1,9 @@
 //! PURE: the pods that the API server has bound to this node, as its list and watch tell them.
 
+mod room;
+#[cfg(test)]
+mod room_tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,12 +15,15 @@ use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
 use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
 use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
+use pod_rules::origin::is_mirror;
 use pod_set::Journal;
+use pod_spec::weight::PODS_BYTES_MAX;
 use supervision::blame;
 
+use self::room::{Place, PodRoom};
 use crate::restart_rules::RestartRules;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
-use crate::unsupported::{Supported, unsupported};
+use crate::unsupported::{Supported, refusal};
 
 /// A piece of what is heard of the API server's pods: each pod of a list is judged by itself, or a list of large pods would hold
 /// up its thread.
@@ -70,11 +77,18 @@ pub struct ApiPods {
     unreadable: Vec<Unreadable>,
     /// Pods that PodSources has quarantined, in their newest version.
     left_alone: BTreeMap<PodUid, Pod>,
+    /// What the pods take.
+    room: PodRoom,
 }
 
 impl ApiPods {
     /// Nothing has been heard, by PodSources in this incarnation.
     pub fn new(incarnation: u64, rules: RestartRules) -> Self {
+        Self::of(incarnation, rules, PODS_BYTES_MAX)
+    }
+
+    /// The same, where the pods may take so many bytes.
+    fn of(incarnation: u64, rules: RestartRules, bytes_max: u64) -> Self {
         Self {
             supported: Supported::for_api_pods(),
             rules,
@@ -83,6 +97,7 @@ impl ApiPods {
             listed: BTreeSet::new(),
             unreadable: Vec::new(),
             left_alone: BTreeMap::new(),
+            room: PodRoom::new(bytes_max),
         }
     }
 
@@ -128,10 +143,12 @@ impl ApiPods {
             Some(known) => {
                 let mut pod = Pod::clone(known);
                 delete(&mut pod, one);
-                self.changed(pod, now)
+                let bytes = room::bytes(&pod);
+                self.take(pod, bytes, now)
             }
             None => {
                 let pod = unspecified(one, now);
+                self.room.put(&PodRef::of(&pod.pod), room::bytes(&*pod.pod), false);
                 self.pods.insert(uid.clone(), pod.clone());
                 Some(self.journal.put(&uid, pod))
             }
@@ -141,11 +158,13 @@ impl ApiPods {
     /// A pod is left alone: what was known of it goes on until it is [`ApiPods::let_in`]. Returns the message that tells
     /// of a pod of which nothing was known.
     pub fn leave_alone(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let uid = PodRef::of(&pod).uid;
+        let pod_ref = PodRef::of(&pod);
+        let uid = pod_ref.uid.clone();
         self.left_alone.insert(uid.clone(), pod.clone());
         if self.pods.contains_key(&uid) {
             return None;
         }
+        self.room.put(&pod_ref, room::bytes(&pod), false);
         let pod = unjudged(pod, now);
         self.pods.insert(uid.clone(), pod.clone());
         Some(self.journal.put(&uid, self.rules.of(pod)))
@@ -157,17 +176,55 @@ impl ApiPods {
         self.changed(pod, now)
     }
 
-    /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new.
+    /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new. A new pod for which there is no
+    /// room is refused, and little of it is kept; of one that is known what was known goes on.
     pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let uid = PodRef::of(&pod).uid;
-        self.left_alone.remove(&uid);
-        let known = self.pods.get(&uid);
+        let pod_ref = PodRef::of(&pod);
+        self.left_alone.remove(&pod_ref.uid);
+        let bytes = room::bytes(&pod);
+        match self.room.place(&pod_ref, bytes, || self.is_new(&pod_ref.uid)) {
+            Place::Whole => self.take(pod, bytes, now),
+            Place::Stub if !is_mirror(&pod) => self.take_stub(pod, now),
+            Place::Stub | Place::Nothing => {
+                tracing::warn!(pod = %pod_ref, bytes, "There is no room for a pod of the API server as it is now");
+                self.unread(&room::unreadable(&pod), now)
+            }
+        }
+    }
+
+    /// Whether no kubelet of this node has had the pod: what the first list has may run already.
+    fn is_new(&self, uid: &PodUid) -> bool {
+        self.has_heard() && !self.journal.unread_uids().any(|unread| unread == uid)
+    }
+
+    fn take(&mut self, pod: Pod, bytes: u64, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let pod_ref = PodRef::of(&pod);
+        let known = self.pods.get(&pod_ref.uid);
         let pod = source_pod(pod, known, &self.supported, now);
-        if known.is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
+        let is_stub = self.room.is_stub(&pod_ref.uid);
+        self.room.put(&pod_ref, bytes, is_stub);
+        self.told(&pod_ref.uid, pod)
+    }
+
+    fn take_stub(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let pod_ref = PodRef::of(&pod);
+        let known = self.pods.get(&pod_ref.uid);
+        let mut pod = room::stub(pod);
+        annotate(&mut pod, known, now);
+        let stub = match known {
+            Some(known) if *known.pod == pod => known.clone(),
+            _ => SourcePod { pod: Arc::new(pod), refused: Some(room::no_room()), made_anew: None },
+        };
+        self.room.put(&pod_ref, room::bytes(&*stub.pod), true);
+        self.told(&pod_ref.uid, stub)
+    }
+
+    fn told(&mut self, uid: &PodUid, pod: SourcePod) -> Option<PodSetUpdate<SourcePod>> {
+        if self.pods.get(uid).is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
             return None;
         }
         self.pods.insert(uid.clone(), pod.clone());
-        Some(self.journal.put(&uid, self.rules.of(pod)))
+        Some(self.journal.put(uid, self.rules.of(pod)))
     }
 
     /// Takes one pod as gone, with the grace period that its deletion granted. A forced deletion states that period in the last
@@ -181,6 +238,7 @@ impl ApiPods {
     pub fn forget(&mut self, uid: &PodUid, gone: GonePod) -> Option<PodSetUpdate<SourcePod>> {
         self.left_alone.remove(uid);
         self.pods.remove(uid);
+        self.room.remove(uid);
         self.journal.remove(uid, gone)
     }
 
@@ -202,8 +260,7 @@ impl ApiPods {
 
 /// What is said of a pod that is left alone and of which nothing was known.
 fn not_judged() -> Rejection {
-    let message = "PodSources leaves the pod alone after repeated panics".to_owned();
-    Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message }
+    Rejection::new(UNSUPPORTED_FIELDS, "PodSources leaves the pod alone after repeated panics")
 }
 
 /// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
@@ -226,7 +283,7 @@ fn unspecified(one: &Unreadable, now: Timestamp) -> SourcePod {
     let mut pod = Pod { metadata, spec: Some(PodSpec::default()), status: None };
     delete(&mut pod, one);
     annotate(&mut pod, None, now);
-    let refused = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: one.why.clone() };
+    let refused = Rejection::new(UNSUPPORTED_FIELDS, one.why.clone());
     SourcePod { pod: Arc::new(pod), refused: Some(refused), made_anew: None }
 }
 
@@ -261,11 +318,7 @@ fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Optio
     if let Some(known) = judged.filter(|known| known.pod.spec == pod.spec) {
         return known.refused.clone();
     }
-    let fields = unsupported(pod, supported);
-    (!fields.is_empty()).then(|| Rejection {
-        reason: UNSUPPORTED_FIELDS.to_owned(),
-        message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    })
+    refusal(pod, supported)
 }
 
 #[cfg(test)]
@@ -276,6 +329,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::unsupported::unsupported;
 
     fn pod(uid: &str, spec: serde_json::Value) -> Pod {
         let json = json!({

@@ -12,6 +12,8 @@ mod tests;
 
 use bridge_text::Node;
 use k8s_openapi::api::core::v1::Pod;
+use messages::facts::REFUSAL_BYTES_MAX;
+use pod_rules::errors::listed;
 use pod_spec::nesting;
 
 pub use strict::FieldProblem;
@@ -76,17 +78,13 @@ pub enum DecodeError {
         found: String,
     },
     /// Values that do not fit their fields. The list also has the fields that a Pod does not have.
-    #[error("{origin}: {}", joined(problems))]
+    #[error("{origin}: {}", listed(String::new(), problems, REFUSAL_BYTES_MAX))]
     Fields {
         /// File or URL.
         origin: String,
         /// Each field with its path and value.
         problems: Vec<FieldProblem>,
     },
-}
-
-fn joined(problems: &[FieldProblem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Reads the manifest of a single v1 Pod, as the files of the static-pod directory are.

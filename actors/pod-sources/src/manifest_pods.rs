@@ -5,12 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
-use messages::facts::{Rejection, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{REFUSAL_BYTES_MAX, SourcePod};
+use pod_rules::errors::listed;
 
 use crate::manifests::GoodManifest;
 use crate::pod_security::PodSecurity;
 use crate::static_pod::{Source, static_pods};
-use crate::unsupported::{Supported, unsupported};
+use crate::unsupported::{Supported, refusal};
 
 /// The result of `read`, in which a panic is an error. A manifest that makes the reader panic has no pod yet that could
 /// be quarantined: it counts as wrong, and the other manifests are read.
@@ -64,16 +65,13 @@ pub(crate) fn pods_of(
             "Only the first document of a manifest is a static pod"
         );
     }
-    let fields: Vec<String> = decoded.ignored_fields.iter().map(ToString::to_string).collect();
-    let ignored = (!fields.is_empty()).then(|| format!("{}: {}", source.origin(), fields.join("; ")));
+    let fields = &decoded.ignored_fields;
+    let named = || listed(format!("{}: ", source.origin()), fields, REFUSAL_BYTES_MAX);
+    let ignored = (!fields.is_empty()).then(named);
     Ok(GoodManifest { pods: decoded.pods.into_iter().map(source_pod).collect(), ignored })
 }
 
 fn source_pod(pod: Pod) -> SourcePod {
-    let fields = unsupported(&pod, &Supported::this_version());
-    let refused = (!fields.is_empty()).then(|| Rejection {
-        reason: UNSUPPORTED_FIELDS.to_owned(),
-        message: fields.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-    });
+    let refused = refusal(&pod, &Supported::this_version());
     SourcePod { pod: Arc::new(pod), refused, made_anew: None }
 }

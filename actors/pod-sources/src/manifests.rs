@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use messages::facts::SourcePod;
+use messages::facts::{REFUSAL_BYTES_MAX, SourcePod};
 use messages::pod_set::Generation;
 use messages::{PodRef, PodUid};
-
-/// Texts of problems are cut at so many characters: a manifest can be wrong in thousands of fields.
-pub(crate) const PROBLEM_CHARS_MAX: usize = 4096;
+use pod_rules::errors;
 
 /// So many pods are remembered whose manifests were removed.
 const REMOVED_MAX: usize = 1024;
@@ -145,8 +143,11 @@ impl Manifests {
     }
 }
 
+/// The text of a problem, cut: a manifest can be wrong in thousands of fields.
 pub(crate) fn cut(text: &str) -> String {
-    text.chars().take(PROBLEM_CHARS_MAX).collect()
+    let mut text = text.to_owned();
+    errors::cut(&mut text, REFUSAL_BYTES_MAX);
+    text
 }
 
 /// Wraps a pod that this kubelet can run.

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Toleration};
+use messages::facts::REFUSAL_BYTES_MAX;
 use pod_rules::annotations::{CONFIG_HASH, CONFIG_SOURCE};
+use pod_rules::errors::listed;
 use pod_rules::phases::PENDING;
 use pod_rules::taints::NO_EXECUTE;
 
@@ -67,7 +69,7 @@ pub enum ManifestError {
         origin: String,
     },
     /// Fields that Kubernetes' API does not allow.
-    #[error("{origin}: pod {pod}: {}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("{origin}: pod {pod}: {}", listed(String::new(), errors, REFUSAL_BYTES_MAX))]
     Invalid {
         /// File or URL.
         origin: String,

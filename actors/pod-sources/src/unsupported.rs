@@ -13,6 +13,8 @@ mod tests;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use messages::facts::{REFUSAL_BYTES_MAX, Rejection, UNSUPPORTED_FIELDS};
+use pod_rules::errors::listed;
 
 /// How far a field is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +53,17 @@ impl std::fmt::Display for UnsupportedField {
     }
 }
 
-/// All unsupported fields of a defaulted pod, in the order of the pod's JSON; empty if the pod can run.
+/// The unsupported fields of a defaulted pod, in the order of the pod's JSON, the first 256 of them; empty if the pod can run.
 pub fn unsupported(pod: &Pod, supported: &Supported) -> Vec<UnsupportedField> {
     let json = serde_json::to_value(pod).expect("a Pod has string keys only, hence is JSON");
     let mut found = Vec::new();
     walk::check(&json, supported, &mut found);
     found
+}
+
+/// The refusal of a defaulted pod that has unsupported fields.
+pub fn refusal(pod: &Pod, supported: &Supported) -> Option<Rejection> {
+    let fields = unsupported(pod, supported);
+    let message = listed(String::new(), &fields, REFUSAL_BYTES_MAX);
+    (!fields.is_empty()).then(|| Rejection::new(UNSUPPORTED_FIELDS, message))
 }

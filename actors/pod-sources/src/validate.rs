@@ -35,7 +35,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 pub use field::{ErrorKind, FieldError};
 use field::{Errors, Path, items};
 
-/// All errors of a pod, each with its field's path, kind and value; empty when the pod is valid.
+/// The errors of a pod, each with its field's path, kind and value, the first 32 MiB of them; empty when the pod is valid.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let (meta_path, spec_path) = (Path::new("metadata"), Path::new("spec"));

@@ -114,10 +114,9 @@ impl Lifecycle {
         let Some(ending) = &mut self.ending else {
             let failed = match trigger {
                 Trigger::Evicted { why, .. } => Some(why.clone()),
-                Trigger::Overdue => Some(Rejection {
-                    reason: texts::DEADLINE_EXCEEDED.to_owned(),
-                    message: texts::DEADLINE_EXCEEDED_MESSAGE.to_owned(),
-                }),
+                Trigger::Overdue => {
+                    Some(Rejection::new(texts::DEADLINE_EXCEEDED, texts::DEADLINE_EXCEEDED_MESSAGE))
+                }
                 _ => None,
             };
             let evicted = matches!(trigger, Trigger::Evicted { .. });
@@ -176,7 +175,7 @@ mod tests {
     use crate::fixtures::{container, pod};
 
     fn evicted(grace_seconds: Option<i64>) -> Trigger {
-        Trigger::Evicted { grace_seconds, why: Rejection { reason: "Evicted".into(), message: "low".into() } }
+        Trigger::Evicted { grace_seconds, why: Rejection::new("Evicted", "low") }
     }
 
     #[test]

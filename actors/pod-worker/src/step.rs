@@ -288,7 +288,7 @@ mod tests {
     fn an_evicted_pod_keeps_its_logs_only() {
         let mut world = World::new("Always", vec![]);
         world.observed.as_mut().expect("set").sandboxes.clear();
-        let why = Rejection { reason: "Evicted".into(), message: String::new() };
+        let why = Rejection::new("Evicted", "");
         world.lifecycle.end(&Trigger::Evicted { grace_seconds: None, why }, world.pod.as_ref());
         assert_eq!(world.next(), Step::Stopped);
         world.lifecycle.stopped();
@@ -343,7 +343,7 @@ mod tests {
             let mut world = World::new("Always", if live { vec![running("a", 0)] } else { vec![] });
             world.observed.as_mut().expect("set").sandboxes = vec![sandbox(0, ready)];
             world.settled = settled;
-            let why = Rejection { reason: "Evicted".into(), message: String::new() };
+            let why = Rejection::new("Evicted", "");
             let trigger =
                 if evicted { Trigger::Evicted { grace_seconds: None, why } } else { Trigger::Removed };
             world.lifecycle.end(&trigger, world.pod.as_ref());

@@ -74,7 +74,10 @@ fn generation(desired: &DesiredPod) -> Option<i64> {
 
 /// The fields that do not depend on containers, and those that other writers own.
 fn inherit(desired: &DesiredPod, mut status: PodStatus, previous: Option<&PodStatus>) -> PodStatus {
-    status.qos_class = Some(QosClass::of(&desired.pod).to_string());
+    // Of a pod that is refused for good there may be no spec any more. The class never changes.
+    let refused = from_api(desired).filter(|_| desired.rejected.as_ref().is_some_and(Rejection::is_final));
+    let known = refused.and_then(|theirs| theirs.qos_class.clone());
+    status.qos_class = known.or_else(|| Some(QosClass::of(&desired.pod).to_string()));
     status.observed_generation = generation(desired);
     if let Some(theirs) = from_api(desired).or(previous) {
         status.resource_claim_statuses.clone_from(&theirs.resource_claim_statuses);

@@ -159,7 +159,7 @@ pub(crate) fn failed(state: WorkerState, reason: &str) -> WorkerReport {
 }
 
 pub(crate) fn rejection(reason: &str) -> Rejection {
-    Rejection { reason: reason.to_owned(), message: "because".to_owned() }
+    Rejection::new(reason, "because")
 }
 
 pub(crate) fn verdict(id: &str, startup: Option<bool>, readiness: Option<bool>) -> ContainerVerdict {

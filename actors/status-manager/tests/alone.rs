@@ -304,7 +304,7 @@ fn a_refusal_that_the_server_does_not_know_outlives_a_crash_and_not_the_process(
         let near = Neighbours::new(stage);
         let actor = near.start(stage);
         near.api.set_down(true);
-        let why = Rejection { reason: "OutOfcpu".to_owned(), message: "there is no room".to_owned() };
+        let why = Rejection::new("OutOfcpu", "there is no room");
         let refused = DesiredPod { rejected: Some(why), ..(*api_pod(0)).clone() };
         actor.address().tell(desired_of(&[Arc::new(refused)])).unwrap();
         stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;

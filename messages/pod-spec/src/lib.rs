@@ -1,7 +1,7 @@
 //! PURE: what a pod's spec means, computed in one place for all subsystems that read it.
 //!
 //! [`quantity`] and [`resources`] read what a pod requests, [`downward`] renders what the pod's own containers are told
-//! of it, [`expansion`] fills in `$(NAME)`, and [`nesting`] bounds what a spec takes in memory. None of these types travel between actors: messages carry the pod
+//! of it, [`expansion`] fills in `$(NAME)`, and [`nesting`] and [`weight`] bound what pods take in memory. None of these types travel between actors: messages carry the pod
 //! itself.
 
 pub mod downward;
@@ -9,3 +9,4 @@ pub mod expansion;
 pub mod nesting;
 pub mod quantity;
 pub mod resources;
+pub mod weight;

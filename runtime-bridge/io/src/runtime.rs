@@ -83,6 +83,12 @@ impl Io {
         Self { handle: self.handle.clone(), lane: Lane::new(owner, self.handle.clone()) }
     }
 
+    /// The same for one of several that share the places of this handle's lane, as [`Lane::of_tenant`].
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        Self { handle: self.handle.clone(), lane: self.lane.of_tenant(tenant) }
+    }
+
     /// Runs `future` on the I/O runtime, also when the returned handle is dropped.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
@@ -149,6 +155,8 @@ impl Drop for IoRuntime {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
     #[test]
@@ -166,5 +174,22 @@ mod tests {
         }));
         drop(runtime);
         assert!(rx.recv().is_err(), "the task was dropped with its runtime");
+    }
+
+    #[test]
+    fn what_hangs_for_one_tenant_holds_up_no_other() {
+        let runtime = Io::start(2).unwrap();
+        let io = runtime.io();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        for _ in 0..2 * LANE_THREADS_MAX {
+            let wait = wait.clone();
+            let hangs = io.of_tenant("crowd").blocking(move || wait.lock().unwrap().recv());
+            drop(io.spawn(hangs));
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        drop(io.spawn(io.of_tenant("other").blocking(move || tell.send(()))));
+        assert!(told.recv_timeout(Duration::from_secs(50)).is_ok(), "the crowd has half of the threads");
+        drop(go);
     }
 }

@@ -64,6 +64,12 @@ impl SharedPlaces {
         Self { of_one: count.div_ceil(2).max(1), state: Arc::new(Mutex::new(state)) }
     }
 
+    /// Places without an end, of which each tenant has at most so many.
+    pub fn of_each(share: usize) -> Self {
+        let state = State { free: usize::MAX, held: BTreeMap::new(), waiting: FairQueue::default() };
+        Self { of_one: share.max(1), state: Arc::new(Mutex::new(state)) }
+    }
+
     /// Waits for a place; `None` if there will be none. Work without a tenant may have all places.
     pub async fn place(&self, tenant: &str) -> Option<SharedPlace> {
         let tenant: Arc<str> = Arc::from(tenant);
@@ -157,6 +163,20 @@ mod tests {
         drop((held, other, of_none));
         let state = places.locked();
         assert_eq!((state.free, state.held.len()), (4, 0));
+    }
+
+    #[tokio::test]
+    async fn where_each_has_its_own_places_none_waits_for_another() {
+        let places = SharedPlaces::of_each(2);
+        let mut held = Vec::new();
+        for tenant in ["a", "b", "c"] {
+            held.extend([places.place(tenant).now_or_never(), places.place(tenant).now_or_never()]);
+            assert!(places.place(tenant).now_or_never().is_none(), "{tenant} has its share");
+        }
+        assert!(held.iter().flatten().all(Option::is_some) && held.iter().flatten().count() == 6);
+        drop(held);
+        let state = places.locked();
+        assert_eq!((state.free, state.held.len(), state.waiting.len()), (usize::MAX, 0, 0));
     }
 
     #[tokio::test]

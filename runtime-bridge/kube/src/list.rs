@@ -1,11 +1,12 @@
 //! Lists: all objects of a selection, in one answer or in pages.
 
+use pod_spec::weight::{Weigher, Weights};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::{ApiClient, Reply, path};
 use super::error::ApiError;
-use super::object::{Object, Said, Unreadable, read_object};
+use super::object::{Deletion, Object, Said, Unreadable, read_object};
 use super::request::{Select, escaped};
 
 /// How many objects are asked for at once where all of them are too long for one answer, and then where so many are.
@@ -38,8 +39,10 @@ pub(super) struct Listed<K> {
     /// How new the list is.
     pub version: Option<String>,
     pub all: Vec<K>,
-    /// Those that cannot be decoded.
+    /// Those that cannot be decoded, and those beyond the bound of the selection.
     pub unreadable: Vec<Unreadable>,
+    /// What those take that were decoded, if there is a bound.
+    weights: Option<Weights>,
 }
 
 impl<K: Object> Listed<K> {
@@ -48,11 +51,44 @@ impl<K: Object> Listed<K> {
         for item in page.items.into_iter().flatten() {
             // Decoded from bytes like everything else: each further kind of source would compile the same code again.
             match read_object(item.get().as_bytes(), Said::Listed) {
-                Ok(object) => self.all.push(object),
+                // Judged one by one, so that no more are in memory than are kept.
+                Ok(object) => match self.weights.as_mut().and_then(|weights| beyond(weights, &object)) {
+                    None => self.all.push(object),
+                    Some(one) => self.unreadable.push(one),
+                },
                 Err(found) => self.unreadable.push(found.0),
             }
         }
     }
+}
+
+/// Takes an object in, if there is room for it; else what is told of it.
+fn beyond<K: Object>(weights: &mut Weights, object: &K) -> Option<Unreadable> {
+    let metadata = object.meta();
+    let mut weigher = Weigher::default();
+    // Writing there does not fail, and an API object has string keys only, hence is JSON.
+    let _ = serde_json::to_writer(&mut weigher, object);
+    let bytes = weigher.bytes();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
+    if weights.fits(&namespace, 0, bytes, 1) {
+        weights.put(&namespace, 0, bytes);
+        return None;
+    }
+    tracing::warn!(
+        kind = &*K::kind(&()),
+        namespace,
+        name,
+        uid,
+        bytes,
+        "There is no room for an object of a list"
+    );
+    let deletion = Deletion {
+        deletion_timestamp: metadata.deletion_timestamp.clone(),
+        deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
+    };
+    let why = format!("it takes {bytes} bytes, for which the objects of its list leave no room");
+    Some(Unreadable { namespace, name, uid, deletion, said: Said::Listed, why })
 }
 
 impl ApiClient {
@@ -65,7 +101,8 @@ impl ApiClient {
     /// Reads all selected objects, as they are now: in one answer, which the server has ready, or in pages if that one is too
     /// long. How long it is, is up to the authors of the objects.
     pub(super) async fn list_all<K: Object>(&self, select: &Select) -> Result<Listed<K>, ApiError> {
-        let mut listed = Listed { version: None, all: Vec::new(), unreadable: Vec::new() };
+        let weights = select.bytes_max.map(Weights::new);
+        let mut listed = Listed { version: None, all: Vec::new(), unreadable: Vec::new(), weights };
         let (mut limit, mut sizes) = (None, PAGES.into_iter());
         let mut from = None;
         loop {
@@ -155,6 +192,39 @@ mod tests {
         let page = r#"{"kind":"ConfigMapList","metadata":{"continue":"more"},"items":[]}"#;
         let said = refused(page).await;
         assert!(said.contains("the list does not end"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn objects_of_a_list_beyond_its_bound_are_told_and_not_kept() {
+        let map = |namespace: &str, name: &str, bytes: usize| {
+            serde_json::json!({
+                "metadata": { "namespace": namespace, "name": name, "uid": name, "deletionGracePeriodSeconds": 7 },
+                "data": { "key": "x".repeat(bytes) }
+            })
+        };
+        let items = [
+            map("crowd", "a", 20_000),
+            map("crowd", "b", 40_000),
+            map("quiet", "c", 20_000),
+            map("crowd", "d", 10_000),
+        ];
+        let list = serde_json::json!({ "kind": "ConfigMapList", "metadata": {}, "items": items }).to_string();
+        let answer = tower::service_fn(move |_: Request<Body>| {
+            let list = list.clone().into_bytes();
+            async move { Ok::<_, tower::BoxError>(Response::new(Body::from(list))) }
+        });
+        let client = kube::Client::new(answer, "default");
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let api = ApiClient::new(client, Io::current(), unlimited, Duration::from_secs(5));
+        let select = Select { bytes_max: Some(100_000), ..Select::default() };
+        let Ok(listed) = api.list_all::<ConfigMap>(&select).await else { panic!("there is a list") };
+        let names: Vec<&str> = listed.all.iter().filter_map(|map| map.metadata.name.as_deref()).collect();
+        assert_eq!(names, ["a", "c", "d"]);
+        let [beyond] = &listed.unreadable[..] else { panic!("one is beyond: {:?}", listed.unreadable) };
+        assert_eq!([&*beyond.namespace, &*beyond.name, &*beyond.uid], ["crowd", "b", "b"]);
+        assert_eq!(beyond.deletion.deletion_grace_period_seconds, Some(7));
+        let whole = api.list_all::<ConfigMap>(&Select::default()).await.map(|listed| listed.all.len());
+        assert_eq!(whole.ok(), Some(4), "another list has no bound");
     }
 
     #[tokio::test]

@@ -81,6 +81,9 @@ struct NameBody {
     deletion: Deletion,
 }
 
+/// The most bytes that are told of why an object cannot be decoded: a value of the object may stand in it whole.
+const WHY_BYTES_MAX: usize = 1024;
+
 /// In fewer bytes no object nests too much: a volume, which counts as 13, has a name.
 const COUNTED_FROM_BYTES: usize = NESTED_MAX;
 
@@ -218,7 +221,8 @@ pub(super) fn read_object<K: Object>(
     bytes: &[u8],
     said: Said,
 ) -> Result<K, Box<(Unreadable, Option<String>)>> {
-    decode(bytes).map_err(|why| {
+    decode(bytes).map_err(|mut why| {
+        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
         let NameBody { namespace, name, uid, resource_version, deletion } =
             serde_json::from_slice::<Named>(bytes).unwrap_or_default().metadata;
         tracing::error!(
@@ -303,6 +307,12 @@ mod tests {
             Some("2026-01-02T03:04:05Z")
         );
         assert_eq!(deletion.deletion_grace_period_seconds, Some(30));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_not_told_whole() {
+        let long = read(json!({ "containers": "ä".repeat(100_000) })).expect_err("no pod");
+        assert!(long.starts_with("invalid type") && long.len() <= WHY_BYTES_MAX, "{}", long.len());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a call asks for.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use pod_spec::weight::{GROWN, PODS_BYTES_MAX};
 use serde_json::Value;
 
 /// The characters to escape in a query or a part of a path; selectors stay readable.
@@ -24,12 +25,16 @@ pub struct Select {
     pub namespace: Option<String>,
     /// A field selector, such as `spec.nodeName=n`.
     pub fields: Option<String>,
+    /// About how many bytes of memory all objects of a list may take, and those of a namespace half of it. What is beyond that is told
+    /// as an object that cannot be decoded. `None` is no bound.
+    pub bytes_max: Option<u64>,
 }
 
 impl Select {
     /// Selects the one object of this name.
     pub fn named(namespace: Option<&str>, name: &str) -> Self {
-        Self { namespace: namespace.map(str::to_owned), fields: Some(format!("metadata.name={name}")) }
+        let fields = Some(format!("metadata.name={name}"));
+        Self { namespace: namespace.map(str::to_owned), fields, bytes_max: None }
     }
 
     /// Whether at most one object is selected.
@@ -37,9 +42,10 @@ impl Select {
         self.fields.as_ref().is_some_and(|fields| fields.starts_with("metadata.name="))
     }
 
-    /// Selects the pods that are bound to a node.
+    /// Selects the pods that are bound to a node, as many as there is room for in the kubelet.
     pub fn pods_of(node: &str) -> Self {
-        Self { namespace: None, fields: Some(format!("spec.nodeName={node}")) }
+        let bytes_max = Some(GROWN * PODS_BYTES_MAX);
+        Self { namespace: None, fields: Some(format!("spec.nodeName={node}")), bytes_max }
     }
 }
 

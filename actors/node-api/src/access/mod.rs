@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::CONNECTION;
+use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bridge_reviews::{NodeAccess, Reviews, User};
-use bridge_serve::Connection;
+use bridge_serve::{Connection, Peer};
 use bridge_tls::serving::{ClientCertificate, ServingTls};
 
 use crate::metrics::ApiMetrics;
@@ -23,7 +23,7 @@ use credentials::{PresentedCredentials, take_token};
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// The name of callers without credentials, if such callers are let in.
-pub(crate) const ANONYMOUS: &str = "system:anonymous";
+const ANONYMOUS: &str = "system:anonymous";
 
 /// How callers are authenticated and authorised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +57,16 @@ pub struct Access {
 /// The authenticated user; an extension of every request that [`guard`] lets through.
 #[derive(Clone, Debug)]
 pub struct Caller(pub Arc<User>);
+
+/// What a request counts against: the tenant of its user, or the address of a caller without a name.
+pub(crate) fn client(request: &Extensions) -> String {
+    let named = request.get::<Caller>().filter(|caller| caller.0.name != ANONYMOUS);
+    if let Some(caller) = named {
+        return format!("user {}", caller.0.tenant());
+    }
+    let address = request.get::<Connection>().and_then(|connection| connection.peer);
+    format!("address {}", address.map(|address| Peer::from(address.ip()).to_string()).unwrap_or_default())
+}
 
 fn grouped(mut user: User) -> User {
     if user.name != ANONYMOUS && !user.groups.iter().any(|group| group == AUTHENTICATED) {
@@ -181,4 +191,31 @@ pub async fn guard(State(access): State<Access>, mut request: Request, next: Nex
     request.extensions_mut().insert(Caller(user));
     let answer = tokio::time::timeout(connection.patience.streams(), next.run(request)).await;
     answer.unwrap_or_else(|_| StatusCode::GATEWAY_TIMEOUT.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use bridge_serve::Bounds;
+
+    use super::*;
+
+    #[test]
+    fn requests_count_against_the_tenant_of_the_user_or_the_address() {
+        let of = |name: Option<&str>, peer: Option<&str>| {
+            let mut request = Extensions::new();
+            if let Some(name) = name {
+                let user = User { name: name.to_owned(), ..User::default() };
+                request.insert(Caller(Arc::new(user)));
+            }
+            let peer = peer.map(|peer| peer.parse().expect("an address"));
+            request.insert(Connection { peer, ..Connection::of_a_test(Bounds::SECURED) });
+            client(&request)
+        };
+        assert_eq!(of(Some("admin"), Some("10.0.0.1:5")), "user admin");
+        let account = "user system:serviceaccount:team";
+        assert_eq!(of(Some("system:serviceaccount:team:a"), None), account);
+        assert_eq!(of(Some("system:serviceaccount:team:b"), None), account);
+        assert_eq!(of(Some(ANONYMOUS), Some("10.0.0.1:5")), "address 10.0.0.1");
+        assert_eq!(of(None, Some("[2001:db8::7]:5")), "address 2001:db8::");
+    }
 }

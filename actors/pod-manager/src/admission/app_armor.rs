@@ -23,9 +23,7 @@ pub(super) fn check(pod: &Pod, enabled: bool) -> Result<(), Rejection> {
     if profiles.iter().all(|profile| *profile == Profile::Unconfined) {
         return Ok(());
     }
-    let refuse = |why: &str| {
-        Err(Rejection { reason: "AppArmor".to_owned(), message: format!("Cannot enforce AppArmor: {why}") })
-    };
+    let refuse = |why: &str| Err(Rejection::new("AppArmor", format!("Cannot enforce AppArmor: {why}")));
     if !enabled {
         return refuse("AppArmor is not enabled on the host");
     }

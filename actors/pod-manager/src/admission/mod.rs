@@ -144,20 +144,18 @@ pub fn judge<'a>(
 fn make_room(pod: &Pod, others: &[&Pod], lacks: &[Insufficient]) -> Result<AdmissionVerdict, Rejection> {
     match preemption::victims(pod, others, lacks) {
         Ok(victims) => Ok(AdmissionVerdict::Preempt { victims, resource: lacks[0].resource.clone() }),
-        Err(why) => Err(Rejection {
-            reason: "UnexpectedAdmissionError".to_owned(),
-            message: format!(
+        Err(why) => Err(Rejection::new(
+            "UnexpectedAdmissionError",
+            format!(
                 "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: {why}"
             ),
-        }),
+        )),
     }
 }
 
 fn os(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
     let labelled = pod.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OS));
-    let refuse = |reason: &str, message: &str| {
-        Err(Rejection { reason: reason.to_owned(), message: message.to_owned() })
-    };
+    let refuse = |reason: &str, message: &str| Err(Rejection::new(reason, message));
     if labelled.is_some_and(|os| os != labels::LINUX) {
         let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
         return refuse("PodOSSelectorNodeLabelDoesNotMatch", message);
@@ -175,10 +173,10 @@ fn wants_strict_groups(spec: &PodSpec) -> bool {
 }
 
 fn no_strict_groups() -> Rejection {
-    Rejection {
-        reason: "SupplementalGroupsPolicyNotSupported".to_owned(),
-        message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
-    }
+    Rejection::new(
+        "SupplementalGroupsPolicyNotSupported",
+        "SupplementalGroupsPolicy=Strict is not supported in this node",
+    )
 }
 
 /// The first check besides resources that refuses the pod, and whether the node's labels are the only cause.
@@ -212,14 +210,15 @@ fn misfits(
     let mut failed = failed.into_iter().filter(|(fails, ..)| *fails);
     let Some((_, predicate, why)) = failed.next() else { return (None, false) };
     let message = format!("Predicate {predicate} failed: {why}");
-    let rejection = Rejection { reason: predicate.to_owned(), message };
+    let rejection = Rejection::new(predicate, message);
     (Some(rejection), predicate == "NodeAffinity" && failed.next().is_none())
 }
 
 /// The reasons that have a label of their own in the metric; all others share one.
-const COUNTED: [&str; 12] = [
+const COUNTED: [&str; 13] = [
     "AppArmor",
     reasons::EVICTED,
+    reasons::OUT_OF_KUBELET_ROOM,
     "PodOSSelectorNodeLabelDoesNotMatch",
     "PodOSNotSupported",
     "SupplementalGroupsPolicyNotSupported",

@@ -32,7 +32,7 @@ pub fn refusal(pod: &Pod, source: Source, pressure: Pressure) -> Option<Rejectio
         }
     }
     let message = format!("The node had condition: [{}]. ", held.join(" "));
-    Some(Rejection { reason: EVICTED.to_owned(), message })
+    Some(Rejection::new(EVICTED, message))
 }
 
 /// Whether there is a pressure under which the pod is refused.

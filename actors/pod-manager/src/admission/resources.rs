@@ -35,13 +35,13 @@ impl Insufficient {
 
     /// The refusal with upstream's reason and message.
     pub(super) fn rejection(&self) -> Rejection {
-        Rejection {
-            reason: format!("OutOf{}", self.resource),
-            message: format!(
+        Rejection::new(
+            format!("OutOf{}", self.resource),
+            format!(
                 "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}",
                 self.resource, self.requested, self.used, self.capacity
             ),
-        }
+        )
     }
 }
 

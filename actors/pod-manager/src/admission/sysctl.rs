@@ -125,10 +125,8 @@ impl SysctlAllowlist {
     pub(super) fn check(&self, spec: &PodSpec) -> Result<(), Rejection> {
         let context = spec.security_context.as_ref();
         for sysctl in context.and_then(|context| context.sysctls.as_ref()).into_iter().flatten() {
-            self.check_one(&sysctl.name, spec).map_err(|why| Rejection {
-                reason: "SysctlForbidden".to_owned(),
-                message: format!("forbidden sysctl: {why}"),
-            })?;
+            self.check_one(&sysctl.name, spec)
+                .map_err(|why| Rejection::new("SysctlForbidden", format!("forbidden sysctl: {why}")))?;
         }
         Ok(())
     }

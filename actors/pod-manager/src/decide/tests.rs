@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use messages::facts::{SourcePod, UNSUPPORTED_FIELDS, WorkerReport, WorkerState};
 use messages::runtime::{HeldPod, HeldPods};
+use pod_rules::reasons::OUT_OF_KUBELET_ROOM;
 use proptest::prelude::*;
 
 use super::*;
@@ -155,8 +156,7 @@ fn what_ran_is_shown_while_the_runtime_is_silent_and_judged_as_new_if_it_is_not_
 }
 
 fn unsupported(mut candidate: Candidate) -> Candidate {
-    candidate.pod.refused =
-        Some(Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() });
+    candidate.pod.refused = Some(Rejection::new(UNSUPPORTED_FIELDS, "spec.x"));
     candidate
 }
 
@@ -184,6 +184,19 @@ fn what_asks_for_what_is_not_done_waits_without_taking_room_until_it_does_not() 
     less.pod.refused = wants.pod.refused;
     let kept = decide(&[less, fits]);
     assert_eq!((shown(&kept), kept.kept.len()), (vec!["fits".to_owned(), "wants".to_owned()], 1));
+}
+
+#[test]
+fn a_pod_of_which_its_source_has_kept_nothing_is_refused_once_and_takes_no_room() {
+    let (mut decisions, mut known) = (Decisions::default(), known());
+    let mut none = from_api(cpu("none", "2"), PodStatus::default());
+    none.pod.refused = Some(Rejection::new(OUT_OF_KUBELET_ROOM, "no room"));
+    let all = [none, cpu("fits", "2")];
+    let first = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!(shown(&first), ["fits", "none OutOfKubeletRoom"]);
+    assert_eq!((first.refused.len(), first.unsupported.len(), first.waiting), (1, 0, 0));
+    let again = decisions.decide(&all, true, &mut known, &node());
+    assert_eq!((shown(&again), again.refused.len()), (shown(&first), 0));
 }
 
 #[test]

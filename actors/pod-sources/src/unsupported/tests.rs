@@ -135,3 +135,17 @@ fn a_placed_static_pod_is_supported() {
     );
     assert_eq!(unsupported(&pods.unwrap().pods[0], &Supported::this_version()), []);
 }
+
+#[test]
+fn a_pod_with_many_unsupported_fields_is_refused_in_few_words() {
+    let volume =
+        |index| json!({"name": format!("v{index}"), "rbd": {"monitors": ["m".repeat(2000)], "image": "i"}});
+    let volumes: Vec<Value> = (0..2000).map(volume).collect();
+    let spec = json!({"containers": [{"name": "a", "image": "i"}], "volumes": volumes});
+    let pod = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+    assert_eq!(unsupported(&pod, &Supported::for_api_pods()).len(), 256);
+    let refusal = refusal(&pod, &Supported::for_api_pods()).unwrap();
+    assert!(refusal.message.starts_with("spec.volumes[0].rbd"), "{}", refusal.message);
+    assert!(refusal.message.ends_with("..."), "{}", refusal.message);
+    assert!(refusal.message.len() <= REFUSAL_BYTES_MAX + 3, "{}", refusal.message.len());
+}

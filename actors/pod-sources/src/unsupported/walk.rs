@@ -1,9 +1,14 @@
 //! The walk over a pod's fields.
 
+use pod_rules::errors::cut;
 use serde_json::{Map, Value};
 
 use super::{Rule, Supported, UnsupportedField};
 
+/// At most so many unsupported fields of a pod are told: its author chooses how many there are.
+const FIELDS_MAX: usize = 256;
+/// The most bytes of a value that are told.
+const VALUE_BYTES_MAX: usize = 1024;
 const NOT_DONE: &str = "is not supported by this version of the kubelet";
 
 /// Adds the unsupported fields of `pod` to `found`.
@@ -31,6 +36,9 @@ impl Place {
     }
 
     fn report(&self, reason: impl Into<String>, found: &mut Vec<UnsupportedField>) {
+        if found.len() >= FIELDS_MAX {
+            return;
+        }
         found.push(UnsupportedField { path: self.shown.clone(), reason: reason.into() });
     }
 }
@@ -50,8 +58,9 @@ fn field(value: &Value, place: &Place, supported: &Supported, found: &mut Vec<Un
     match supported.rule(&place.row) {
         Some(Rule::Yes | Rule::NotOurs) => {}
         Some(Rule::Only(allowed)) => {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let mut text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             if !allowed.contains(&text.as_str()) {
+                cut(&mut text, VALUE_BYTES_MAX);
                 let list = allowed.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ");
                 place.report(format!("{text:?} {NOT_DONE}, which knows {list}"), found);
             }

@@ -2,6 +2,13 @@
 
 use std::fmt;
 
+use pod_rules::errors::cut;
+
+/// All errors of a pod have at most about so many bytes, and none is kept beyond that: its author chooses how many there are.
+pub(super) const ERRORS_BYTES_MAX: usize = 32 << 20;
+/// The most bytes that one error keeps of its path, of the value and of what would be right, each.
+pub(super) const PART_BYTES_MAX: usize = 1024;
+
 /// The kinds of errors of a field's value, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
@@ -120,19 +127,31 @@ impl Shown for Vec<String> {
 
 /// The errors found so far.
 #[derive(Debug, Default)]
-pub(super) struct Errors(Vec<FieldError>);
+pub(super) struct Errors {
+    found: Vec<FieldError>,
+    /// What their texts have.
+    bytes: usize,
+}
 
 impl Errors {
     pub(super) fn into_vec(self) -> Vec<FieldError> {
-        self.0
+        self.found
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     fn push(&mut self, kind: ErrorKind, path: &Path, value: Option<String>, detail: impl Into<String>) {
-        self.0.push(FieldError { kind, field: path.0.clone(), value, detail: detail.into() });
+        if self.bytes >= ERRORS_BYTES_MAX {
+            return;
+        }
+        let (mut field, mut value, mut detail) = (path.0.clone(), value, detail.into());
+        for part in [&mut field, &mut detail].into_iter().chain(&mut value) {
+            cut(part, PART_BYTES_MAX);
+            self.bytes += part.len();
+        }
+        self.found.push(FieldError { kind, field, value, detail });
     }
 
     pub(super) fn required(&mut self, path: &Path, detail: &str) {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{PodSpec, ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::field::{Errors, Path, items, text};
+use super::field::{Errors, PART_BYTES_MAX, Path, items, text};
 use super::names;
+use pod_rules::errors::cut;
 use pod_spec::quantity::Quantity;
 use pod_spec::resources::{
     Amounts, HUGE_PAGES_PREFIX, aggregate, is_huge_pages, is_native, is_pod_level, overcommit_allowed,
@@ -227,8 +228,23 @@ fn is_extended(name: &str) -> bool {
         && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
+/// The claims of a pod, as far as an error shows them: each claim of each container may name one that is not there.
+fn shown(pod_claims: &BTreeSet<&str>) -> String {
+    let mut list = String::new();
+    for name in pod_claims {
+        if list.len() > PART_BYTES_MAX {
+            break;
+        }
+        list.push_str(if list.is_empty() { ": " } else { ", " });
+        list.push_str(name);
+    }
+    cut(&mut list, PART_BYTES_MAX);
+    if list.is_empty() { " which is empty".to_owned() } else { list }
+}
+
 fn claim_names(claims: &[ResourceClaim], pod_claims: &BTreeSet<&str>, path: &Path, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
+    let known = shown(pod_claims);
     for (index, claim) in claims.iter().enumerate() {
         let (path, name, request) = (path.index(index), claim.name.as_str(), text(&claim.request));
         if name.is_empty() {
@@ -250,9 +266,7 @@ fn claim_names(claims: &[ResourceClaim], pod_claims: &BTreeSet<&str>, path: &Pat
         }
         seen.insert(key);
         if !pod_claims.contains(name) {
-            let list = pod_claims.iter().copied().collect::<Vec<_>>().join(", ");
-            let names = if list.is_empty() { " which is empty".to_owned() } else { format!(": {list}") };
-            let message = format!("must be one of the names in pod.spec.resourceClaims{names}");
+            let message = format!("must be one of the names in pod.spec.resourceClaims{known}");
             errors.not_found(&path, name, message);
         }
     }

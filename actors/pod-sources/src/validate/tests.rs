@@ -170,3 +170,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_told_of_a_pod_that_is_wrong_everywhere_is_bounded() {
+    let labels =
+        (0..12_000).map(|index| (format!("k{index}{}", "k".repeat(2000)), "!".repeat(2000))).collect();
+    let mut pod = Pod::default();
+    pod.metadata.labels = Some(labels);
+    let errors: Vec<String> = validate_pod(&pod).iter().map(ToString::to_string).collect();
+    let longest = errors.iter().map(String::len).max().unwrap();
+    assert!(longest < 4 * field::PART_BYTES_MAX, "{longest}");
+    let all: usize = errors.iter().map(String::len).sum();
+    assert!(all > field::ERRORS_BYTES_MAX / 2 && all < 2 * field::ERRORS_BYTES_MAX, "{all}");
+}

@@ -210,7 +210,7 @@ fn superseded_pods_end_whatever_other_sources_have_not_been_heard() {
 fn rejected_pods_get_no_worker() {
     let mut worker_registry = WorkerRegistry::default();
     let mut rejected = (*desired("a", "a")).clone();
-    rejected.rejected = Some(Rejection { reason: "OutOfpods".into(), message: String::new() });
+    rejected.rejected = Some(Rejection::new("OutOfpods", ""));
     worker_registry.desire(pods(&[Arc::new(rejected)], true));
     assert!(worker_registry.decide().is_empty());
     worker_registry.observe(&PodUid::new("a"), &observed("a", "a"));

@@ -13,7 +13,7 @@ fn an_order_to_evict_outlives_the_pool_and_the_worker() {
         tell_facts(&actor);
         stage.until("the container to run", || runs(stage)).await;
         stage.fakes.runtime.fault(Rpc::StopContainer, 1000, Fault::Hang);
-        let why = Rejection { reason: "Evicted".to_owned(), message: "memory is short".to_owned() };
+        let why = Rejection::new("Evicted", "memory is short");
         let uid = pod(0).pod_ref.uid.clone();
         actor.address().tell(EvictPod { uid: uid.clone(), grace_seconds: Some(0), why }).unwrap();
         stage.until("the stop", || calls(stage, Rpc::StopContainer) > 0).await;
@@ -48,7 +48,7 @@ fn an_order_to_evict_wakes_a_worker_that_sleeps() {
             stage.pass(3 * SECOND).await;
         }
         assert_eq!(stage.report(&worker).await.state, State::Dormant);
-        let why = Rejection { reason: "Evicted".to_owned(), message: "memory is short".to_owned() };
+        let why = Rejection::new("Evicted", "memory is short");
         actor.address().tell(EvictPod { uid, grace_seconds: Some(1), why }).unwrap();
         stage.pass(20 * SECOND).await;
         assert!(calls(stage, Rpc::StopContainer) > 0 && !runs(stage), "it need not sleep on for minutes");

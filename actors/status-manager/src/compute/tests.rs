@@ -259,7 +259,7 @@ fn an_eviction_for_want_of_something_is_a_disruption_and_one_for_a_limit_is_not(
         let mut scene = Scene::new(spec("Never", vec![container("a")]));
         scene.observed(RuntimePod::absent(pod_ref()));
         let mut report = failed(WorkerState::Terminated, "Evicted");
-        report.failed = Some(Rejection { reason: "Evicted".to_owned(), message: message.to_owned() });
+        report.failed = Some(Rejection::new("Evicted", message));
         let status = scene.reported(report);
         assert_eq!((phase_of(status), status.message.as_deref()), ("Failed", Some(message)));
         let told = status.conditions.iter().flatten().any(|c| c.type_ == "DisruptionTarget");
@@ -468,11 +468,17 @@ fn a_rejected_pod_fails_without_containers() {
     assert_eq!((&status.container_statuses, &status.conditions), (&None, &None));
     assert!(status.start_time.is_some());
     assert_eq!(status.qos_class.as_deref(), Some("BestEffort"));
+    let mut refused = DesiredPod::clone(scene.facts.desired.as_ref().unwrap());
+    refused.source = Source::Api;
+    let theirs = PodStatus { qos_class: Some("Guaranteed".to_owned()), ..PodStatus::default() };
+    Arc::make_mut(&mut refused.pod).status = Some(theirs);
+    scene.facts.desired = Some(Arc::new(refused));
+    assert_eq!(scene.step().qos_class.as_deref(), Some("Guaranteed"), "its spec may be gone");
 }
 
 #[test]
 fn a_pod_that_asks_for_what_is_not_done_waits_until_it_does_not_or_is_deleted() {
-    let why = Rejection { reason: UNSUPPORTED_FIELDS.to_owned(), message: "spec.x".to_owned() };
+    let why = Rejection::new(UNSUPPORTED_FIELDS, "spec.x");
     let waiting = |deleted: bool| {
         let mut scene = Scene::new(spec("Always", vec![container("a")]));
         scene.facts.report = None;

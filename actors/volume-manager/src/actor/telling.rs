@@ -25,8 +25,7 @@ impl VolumeManager {
             counts.with_label_values(&[VOLUME_ATTACHMENT_LIMIT_EXCEEDED]).inc();
         }
         self.record(pod, (VOLUME_ATTACHMENT_LIMIT_EXCEEDED, message.clone()));
-        let reason = VOLUME_ATTACHMENT_LIMIT_EXCEEDED.to_owned();
-        let why = Rejection { reason, message: format!("Pod was rejected: {message}") };
+        let why = Rejection::new(VOLUME_ATTACHMENT_LIMIT_EXCEEDED, format!("Pod was rejected: {message}"));
         // Lost: the next try says so again.
         self.deps.evict.tell_level(EvictPod { uid: uid.clone(), grace_seconds: None, why });
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bridge_metrics::Registry;
 use bridge_reviews::{ClusterReviews, ReviewMetrics, Reviews};
 use node_api::{
-    Access, Answers, ApiMetrics, Containers, NodeApi, NodeApiDeps, Registries, Secured, SharedAnswers,
-    Submission,
+    Access, Answers, ApiMetrics, ContainerPlaces, Containers, NodeApi, NodeApiDeps, Registries, Secured,
+    SharedAnswers, Submission,
 };
 use supervision::{Seated, Subsystem};
 
@@ -74,6 +74,7 @@ fn containers(wiring: &Wiring<'_>) -> Containers {
         split_streams: wiring.settings.server.split_streams,
         websockets: wiring.settings.server.websockets,
         metrics: wiring.api_metrics.clone(),
+        places: ContainerPlaces::default(),
     }
 }
 

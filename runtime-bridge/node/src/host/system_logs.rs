@@ -49,6 +49,12 @@ impl SystemLogs {
         Self { io, root: root.into().into() }
     }
 
+    /// The same for one of several that share the threads which read.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        Self { io: self.io.of_tenant(tenant), root: self.root.clone() }
+    }
+
     /// Looks at a path below the directory. Links are followed as far as they stay below it.
     ///
     /// # Errors

@@ -195,7 +195,7 @@ impl Subject {
 
     /// Everything in this case's namespace.
     pub fn all(&self) -> bridge_kube::Select {
-        bridge_kube::Select { namespace: Some(self.namespace.clone()), fields: None }
+        bridge_kube::Select { namespace: Some(self.namespace.clone()), ..bridge_kube::Select::default() }
     }
 
     /// A pod bound to a node of the case, as a static pod's mirror is: no service account is asked for it.

@@ -264,6 +264,7 @@ impl OwnPod<'_> {
         let select = Select {
             namespace: Some(self.member.name.clone()),
             fields: Some(format!("involvedObject.uid={}", pod.uid())),
+            ..Select::default()
         };
         let events = self.member.api.list::<Event>(&select).unwrap_or_default();
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();

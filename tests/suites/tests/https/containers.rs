@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use node_api::ContainerPlaces;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
 
 use crate::client::Client;
 use crate::server::{MIRROR, Options, SOON, Server, UID};
@@ -87,6 +89,58 @@ async fn following_goes_on_over_a_rotation_and_misses_no_line() {
         }
         round += 1;
     }
+}
+
+/// Sends a request, and keeps its connection with all of its answer unread; with `begins`, once the answer begins.
+async fn held(client: &Client, method: &str, path: &str, begins: bool) -> TlsStream<TcpStream> {
+    let mut stream = client.connect().await.unwrap();
+    stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: kubelet\r\n\r\n").as_bytes()).await.unwrap();
+    if begins {
+        let mut head = [0; 15];
+        tokio::time::timeout(SOON, stream.read_exact(&mut head)).await.expect("an answer").unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200 OK");
+    }
+    stream
+}
+
+#[tokio::test]
+async fn a_client_with_many_logs_of_a_namespace_keeps_no_other_out() {
+    let places = ContainerPlaces::new(16, 8);
+    let server = Server::start(Options { always_allow: true, places, ..Options::default() }).await;
+    let admin = server.client(Some(&server.admin));
+    let jane = server.client(Some(&server.authority.client("jane", "system:masters")));
+    let log = "/containerLogs/default/web/main";
+    let followed = format!("{log}?follow=true");
+    let mut all =
+        vec![held(&admin, "GET", &followed, true).await, held(&admin, "GET", &followed, true).await];
+    let refused = "too many logs of containers are read at once\n";
+    assert_eq!(admin.get(log).await, (429, refused.to_owned()), "an eighth of sixteen places are taken");
+    assert_eq!(jane.get(log).await.0, 200, "another client waits for none of them");
+    drop(all.pop());
+    assert_eq!(admin.get(log).await.0, 200, "a place became free");
+}
+
+#[tokio::test]
+async fn a_client_with_many_commands_in_a_namespace_keeps_no_other_out() {
+    let places = ContainerPlaces::new(16, 8);
+    let server = Server::start(Options { always_allow: true, places, ..Options::default() }).await;
+    let admin = server.client(Some(&server.admin));
+    let jane = server.client(Some(&server.authority.client("jane", "system:masters")));
+    let hangs = held(&admin, "POST", "/run/default/web/main?cmd=sleep", false).await;
+    let run = "/run/default/web/main?cmd=whoami";
+    let refused = async {
+        // Until the command that hangs has its place, this one has it.
+        loop {
+            let (status, text) = admin.ask("POST", run, &[]).await;
+            if status != 200 {
+                return (status, text);
+            }
+        }
+    };
+    let refused = tokio::time::timeout(SOON, refused).await.expect("the only place for this is taken");
+    assert_eq!(refused, (429, "too many commands are run in containers at once\n".to_owned()));
+    assert_eq!(jane.ask("POST", run, &[]).await, (200, "root\n".to_owned()));
+    drop(hangs);
 }
 
 #[tokio::test]

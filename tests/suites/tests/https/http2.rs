@@ -125,6 +125,26 @@ async fn requests_beyond_the_bound_wait() {
     assert_eq!(timeout(SOON, further).await.expect("a place became free").unwrap(), 200);
 }
 
+#[tokio::test]
+async fn large_answers_that_a_client_leaves_unread_are_few_and_none_to_another_client() {
+    let server = Server::start(Options { always_allow: true, ..Options::default() }).await;
+    let jane = server.client(Some(&server.authority.client("jane", "system:masters")));
+    let (mut admin, mut jane) =
+        (Sender::connect(&server.client(Some(&server.admin))).await, Sender::connect(&jane).await);
+    let large = "/run/default/web/main?cmd=large";
+    let run = async |sender: &mut Sender| {
+        let request = Request::post(format!("https://kubelet{large}")).body(Empty::new()).unwrap();
+        timeout(SOON, sender.0.send_request(request)).await.expect("an answer").unwrap()
+    };
+    let unread = run(&mut admin).await;
+    assert_eq!(unread.status().as_u16(), 200);
+    assert_eq!(run(&mut admin).await.status().as_u16(), 429, "the first one holds its whole text");
+    let whole = run(&mut jane).await.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(whole.len(), 12 << 20);
+    drop(unread);
+    assert_eq!(admin.ask(&Method::GET, "/pods").await.0, 200);
+}
+
 /// A frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();

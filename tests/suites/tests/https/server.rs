@@ -29,8 +29,8 @@ use messages::runtime::{
 };
 use messages::{PodRef, PodUid};
 use node_api::{
-    Access, AccessConfig, Answers, ApiMetrics, Containers, HttpsOffers, LogLevel, Registries, SharedAnswers,
-    Submission, ZPages, secured_routes,
+    Access, AccessConfig, Answers, ApiMetrics, ContainerPlaces, Containers, HttpsOffers, LogLevel,
+    Registries, SharedAnswers, Submission, ZPages, secured_routes,
 };
 use supervision::{AskPort, Policy, Tree};
 use tempfile::TempDir;
@@ -68,6 +68,8 @@ pub struct Options {
     pub trusted: Option<PathBuf>,
     /// The feature gate ExtendWebSocketsToKubelet.
     pub websockets: bool,
+    /// The places for readers of logs and for commands.
+    pub places: ContainerPlaces,
     pub bounds: Bounds,
 }
 
@@ -88,6 +90,7 @@ impl Default for Options {
             streaming: "http://127.0.0.1:1".to_owned(),
             trusted: None,
             websockets: true,
+            places: ContainerPlaces::default(),
             bounds: Bounds::SECURED,
         }
     }
@@ -179,6 +182,9 @@ async fn runtime(files: &TempDir, streaming: &str) -> (FakeRuntime, String, Stri
     runtime.script_exec("whoami", ExecScript { stdout: b"root\n".to_vec(), ..ExecScript::default() });
     runtime
         .script_exec("false", ExecScript { stderr: b"no\n".to_vec(), exit_code: 1, ..ExecScript::default() });
+    runtime.script_exec("large", ExecScript { stdout: vec![b'x'; 12 << 20], ..ExecScript::default() });
+    let takes = Duration::from_secs(3600);
+    runtime.script_exec("sleep", ExecScript { takes, ..ExecScript::default() });
     let metadata = PodSandboxMetadata {
         name: "web".to_owned(),
         namespace: "default".to_owned(),
@@ -289,6 +295,7 @@ impl Server {
             split_streams: false,
             websockets: options.websockets,
             metrics: metrics.clone(),
+            places: options.places,
         };
         let access = Access {
             config,

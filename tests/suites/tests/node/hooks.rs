@@ -39,7 +39,7 @@ fn container(name: &str, lifecycle: &str) -> String {
 
 /// Orders the pod's end within four seconds.
 fn evict(node: &FakeNode, uid: PodUid) {
-    let why = Rejection { reason: "Evicted".into(), message: "low".into() };
+    let why = Rejection::new("Evicted", "low");
     let _ = node.node.evict.tell(EvictPod { uid, grace_seconds: Some(4), why });
 }
 

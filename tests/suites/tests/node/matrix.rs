@@ -151,7 +151,7 @@ async fn stir(node: &FakeNode) {
 }
 
 pub fn order_to_evict(uid: &PodUid) -> EvictPod {
-    let why = Rejection { reason: "Evicted".to_owned(), message: "by the test".to_owned() };
+    let why = Rejection::new("Evicted", "by the test");
     EvictPod { uid: uid.clone(), grace_seconds: None, why }
 }
 

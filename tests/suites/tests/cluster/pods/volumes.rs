@@ -117,6 +117,7 @@ fn withheld(member: &Member) {
         let events = member.api.list::<Event>(&Select {
             namespace: Some(member.name.clone()),
             fields: Some(format!("involvedObject.uid={},reason=FailedMount", seen.uid())),
+            ..Select::default()
         })?;
         let tries: i64 = events.iter().filter_map(|event| event["count"].as_i64()).sum();
         if tries >= TRIES { Ok(()) } else { Err(format!("{tries} times")) }

@@ -1,0 +1,115 @@
+//! What becomes of pods for which there is no room, where a namespace may have 250 kB, and twice that of what is known.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use pod_rules::reasons::OUT_OF_KUBELET_ROOM;
+use serde_json::json;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+const KB: usize = 1000;
+
+/// A pod that takes about so much, and some few kB.
+fn pod(namespace: &str, uid: &str, bytes: usize) -> Pod {
+    let json = json!({
+        "metadata": { "name": uid, "namespace": namespace, "uid": uid, "labels": { "app": "web" } },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i".repeat(bytes) }] },
+        "status": { "phase": "Pending", "qosClass": "BestEffort" }
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+fn nothing() -> ApiPods {
+    ApiPods::of(1, RestartRules::default(), 500_000)
+}
+
+/// The same, after a list without pods.
+fn heard() -> ApiPods {
+    let mut pods = nothing();
+    pods.all_listed(NOW);
+    assert!(pods.has_heard());
+    pods
+}
+
+fn told(pods: &ApiPods, uid: &str) -> Option<SourcePod> {
+    pods.journal.get(&PodUid::new(uid)).cloned()
+}
+
+/// How long the pod's image is, as it is told.
+fn image(pods: &ApiPods, uid: &str) -> Option<usize> {
+    let told = told(pods, uid)?;
+    told.pod.spec.as_ref()?.containers.first()?.image.as_ref().map(String::len)
+}
+
+fn is_unread(pods: &ApiPods, uid: &str) -> bool {
+    pods.journal.unread_uids().any(|unread| unread.as_str() == uid)
+}
+
+#[test]
+fn a_new_pod_beyond_the_share_of_its_namespace_is_refused_and_little_of_it_is_kept() {
+    let mut pods = heard();
+    for uid in ["a", "b", "c"] {
+        assert!(pods.changed(pod("crowd", uid, 100 * KB), NOW).is_some());
+    }
+    pods.changed(pod("quiet", "d", 100 * KB), NOW);
+    assert_eq!(
+        ["a", "b", "c", "d"].map(|uid| image(&pods, uid)),
+        [Some(100 * KB), Some(100 * KB), None, Some(100 * KB)]
+    );
+    let stub = told(&pods, "c").unwrap();
+    let why = stub.refused.clone().unwrap();
+    assert_eq!((&*why.reason, why.is_final()), (OUT_OF_KUBELET_ROOM, true));
+    assert!(why.message.contains("256 MiB"), "{}", why.message);
+    assert_eq!((stub.pod.metadata.name.as_deref(), stub.pod.metadata.labels.as_ref()), (Some("c"), None));
+    assert_eq!(stub.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("n"));
+    assert_eq!(stub.pod.status.as_ref().and_then(|status| status.qos_class.as_deref()), Some("BestEffort"));
+    assert!(room::bytes(&*stub.pod) < 8 * 1024, "{}", room::bytes(&*stub.pod));
+    assert!(pods.changed(pod("crowd", "c", 100 * KB), NOW).is_none(), "no news");
+
+    pods.gone(&pod("crowd", "a", 0));
+    let mut deleted = pod("crowd", "c", 100 * KB);
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    assert!(pods.changed(deleted, NOW).is_some());
+    assert_eq!(image(&pods, "c"), None, "room that appears later brings no refused pod back");
+    let stub = told(&pods, "c").unwrap();
+    assert_eq!((stub.refused, stub.pod.metadata.deletion_timestamp.clone()), (Some(why), Some(Time(NOW))));
+    pods.changed(pod("crowd", "e", 100 * KB), NOW);
+    assert_eq!(image(&pods, "e"), Some(100 * KB), "a new one has it");
+}
+
+#[test]
+fn a_pod_that_is_known_grows_and_beyond_that_goes_on_as_it_was() {
+    let mut pods = heard();
+    pods.changed(pod("crowd", "a", 100 * KB), NOW);
+    assert!(pods.changed(pod("crowd", "a", 400 * KB), NOW).is_some());
+    assert!(pods.changed(pod("crowd", "a", 600 * KB), NOW).is_none());
+    assert_eq!(image(&pods, "a"), Some(400 * KB));
+    let mut deleted = pod("crowd", "a", 600 * KB);
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    assert!(pods.changed(deleted.clone(), NOW).is_some());
+    let goes = told(&pods, "a").unwrap();
+    assert_eq!((goes.refused, image(&pods, "a")), (None, Some(400 * KB)));
+    assert_eq!(goes.pod.metadata.deletion_timestamp, Some(Time(NOW)));
+    assert!(pods.changed(deleted, NOW).is_none(), "no news");
+    pods.gone(&pod("crowd", "a", 0));
+    pods.changed(pod("crowd", "b", 200 * KB), NOW);
+    assert_eq!(image(&pods, "b"), Some(200 * KB), "what is gone takes nothing");
+}
+
+#[test]
+fn pods_of_the_first_list_may_run_already_and_none_of_them_is_refused() {
+    let mut pods = nothing();
+    for uid in ["a", "b", "c", "d", "e"] {
+        pods.note_listed(PodUid::new(uid));
+        pods.changed(pod("crowd", uid, 100 * KB), NOW);
+    }
+    assert!(pods.all_listed(NOW).is_some());
+    for uid in ["a", "b", "c", "d"] {
+        assert_eq!((image(&pods, uid), told(&pods, uid).unwrap().refused), (Some(100 * KB), None), "{uid}");
+    }
+    assert!(told(&pods, "e").is_none() && is_unread(&pods, "e"), "its absence means nothing");
+    assert!(pods.changed(pod("crowd", "e", 100 * KB), NOW).is_none() && is_unread(&pods, "e"));
+    pods.gone(&pod("crowd", "d", 0));
+    pods.changed(pod("crowd", "e", 100 * KB), NOW);
+    assert_eq!((image(&pods, "e"), is_unread(&pods, "e")), (Some(100 * KB), false));
+}
