@@ -33,26 +33,29 @@ pub struct EndpointError {
 }
 
 impl CollectorAddress {
-    /// Reads `host:port`, `dns:///host:port`, `unix:///path` or `unix-abstract:///name`.
+    /// Reads `host:port`, `dns:///host:port`, `unix:///path` or `unix-abstract:///name`; `dns:`, `unix:` and `unix-abstract:`
+    /// may do without the two slashes.
     ///
     /// # Errors
     /// The endpoint names no address, or a DNS server of its own, which is not supported.
     pub fn parse(endpoint: &str) -> Result<Self, EndpointError> {
         let error = |why| EndpointError { endpoint: endpoint.to_owned(), why };
-        let Some((scheme, rest)) = endpoint.split_once("://") else {
-            return host_port(endpoint).map_err(error);
+        let Some((scheme, rest)) = scheme(endpoint) else { return host_port(endpoint).map_err(error) };
+        let path = match rest.strip_prefix("//") {
+            None => rest.to_owned(),
+            Some(behind) => match (scheme, behind.split_once('/')) {
+                (Scheme::Dns, None | Some((_, ""))) => return Err(error("it has no address behind dns:///")),
+                (Scheme::Dns, Some(("", address))) => address.to_owned(),
+                (Scheme::Dns, Some(_)) => return Err(error("a DNS server of its own is not supported")),
+                (_, Some(("", path))) => format!("/{path}"),
+                (_, None | Some(_)) => return Err(error("a socket has no host")),
+            },
         };
-        let (authority, path) =
-            rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
-        match scheme.to_ascii_lowercase().as_str() {
-            "dns" if path.is_empty() => Err(error("it has no address behind dns:///")),
-            "dns" if !authority.is_empty() => Err(error("a DNS server of its own is not supported")),
-            "dns" => host_port(path).map_err(error),
-            _ if !authority.is_empty() => Err(error("a socket has no host")),
-            _ if path.is_empty() => Err(error("it has no path")),
-            "unix" => Ok(Self::Unix(PathBuf::from(format!("/{path}")))),
-            "unix-abstract" => Ok(Self::Abstract(format!("/{path}"))),
-            _ => Err(error("its scheme is none of dns, unix and unix-abstract")),
+        match scheme {
+            Scheme::Dns => host_port(&path).map_err(error),
+            _ if path.trim_matches('/').is_empty() => Err(error("it has no path")),
+            Scheme::Unix => Ok(Self::Unix(PathBuf::from(path))),
+            Scheme::Abstract => Ok(Self::Abstract(path)),
         }
     }
 
@@ -65,6 +68,26 @@ impl CollectorAddress {
             Self::Unix(_) | Self::Abstract(_) => "localhost".to_owned(),
         }
     }
+}
+
+/// How the rest of an endpoint is to be read.
+#[derive(Clone, Copy)]
+enum Scheme {
+    Dns,
+    Unix,
+    Abstract,
+}
+
+/// The scheme of an endpoint, if it begins with one, and the rest.
+fn scheme(endpoint: &str) -> Option<(Scheme, &str)> {
+    let (scheme, rest) = endpoint.split_once(':')?;
+    let scheme = match scheme.to_ascii_lowercase().as_str() {
+        "dns" => Scheme::Dns,
+        "unix" => Scheme::Unix,
+        "unix-abstract" => Scheme::Abstract,
+        _ => return None,
+    };
+    Some((scheme, rest))
 }
 
 fn host_port(text: &str) -> Result<CollectorAddress, &'static str> {
@@ -111,6 +134,9 @@ mod tests {
             ("2001:db8::1", tcp("2001:db8::1", 443)),
             ("dns:///collector:4317", tcp("collector", 4317)),
             ("DNS:///collector:4317", tcp("collector", 4317)),
+            ("dns:collector:4317", tcp("collector", 4317)),
+            ("unix:/run/collector.sock", CollectorAddress::Unix(PathBuf::from("/run/collector.sock"))),
+            ("unix-abstract:collector", CollectorAddress::Abstract("collector".to_owned())),
             ("unix:///run/collector.sock", CollectorAddress::Unix(PathBuf::from("/run/collector.sock"))),
             ("unix-abstract:///collector", CollectorAddress::Abstract("/collector".to_owned())),
         ];
