@@ -24,6 +24,8 @@ fn a_pods_way_arrives_as_spans_of_one_trace() {
         let node = FakeNode::start(sandbox, &world, &telling(1_000_000));
         node.until("web to be Ready", |pods| pods.get("web").is_some_and(|pod| is_ready(pod))).await;
         let uid = node.statuses().await.into_keys().next().expect("the pod has a status").to_string();
+        // The names of pods are asked for when their steps are sent.
+        sandbox.pass(Duration::from_secs(10)).await;
         world.remove_manifest("web.yaml");
         node.until_empty().await;
         sandbox.pass(Duration::from_secs(10)).await;
