@@ -44,7 +44,7 @@ use crate::wait::wait;
 use crate::wiring::{self, Bridge, ConfigurationPorts, IdentityLost, Node, Places, PluginPorts, Settings};
 use crate::{
     cgroups, cluster, credential_providers, identity, pod_cidr, process_metrics, serving, settings, start,
-    telemetry,
+    telemetry, traces,
 };
 
 /// The threads for the kubelet's own calls; blocking calls have threads of their own.
@@ -392,6 +392,7 @@ fn bridge(
         cluster,
         serving: serving::tls(loaded, &node, &io, clock.clone(), pair)?,
         certificates,
+        traces: traces::collector(&loaded.config, &io),
         lost: IdentityLost::default(),
         io,
     })

@@ -25,6 +25,7 @@ pub mod settings;
 pub mod start;
 pub mod systemd;
 pub mod telemetry;
+mod traces;
 pub mod wait;
 pub mod wiring;
 

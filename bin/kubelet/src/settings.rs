@@ -41,6 +41,7 @@ use crate::flags::KubeletFlags;
 use crate::load::Loaded;
 use crate::serving;
 use crate::start;
+use crate::traces;
 use crate::wiring::Settings;
 
 /// The flags on dead containers. A negative number is no limit; a container younger than `min_age` stays.
@@ -134,6 +135,7 @@ pub fn settings(
         },
         ready_to_start_condition: gates.enabled("PodReadyToStartContainersCondition"),
         image_volume_digests: gates.enabled("ImageVolumeWithDigest"),
+        trace_sampling: traces::sampling(config),
         membership: None,
         fault_point: None,
     })

@@ -26,6 +26,7 @@ mod quarantine;
 mod resource_manager;
 mod stats_provider;
 mod status_manager;
+mod traces;
 mod volume_manager;
 
 use std::sync::Arc;
@@ -96,6 +97,7 @@ pub fn wire(
     let (status, events) = (wiring.actors.status.address(), wiring.actors.events.address());
     quarantine::tell_of_quarantine(tree, &bridge.io, status, events);
 
+    traces::wire(&wiring)?;
     pod_sources::wire(&wiring, seats.sources);
     if let Some(seat) = seats.certificates {
         certificate_manager::wire(&wiring, seat)?;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The most steps that are kept of a pod: the latest.
@@ -89,16 +89,18 @@ impl Lately {
         self.steps.push_back((number, step));
     }
 
-    /// Counts a step that has ended where it was done just before, or keeps it at this place, from the newest.
-    fn settle(&mut self, at: usize) {
-        let Some((_, ended)) = self.steps.get(at).cloned() else { return };
+    /// Counts a step that has ended where it was done just before, or keeps it at this place, from the newest. Tells whether it
+    /// was done just before.
+    fn settle(&mut self, at: usize) -> bool {
+        let Some((_, ended)) = self.steps.get(at).cloned() else { return false };
         let before = (0..at).rev().take(REPEATS).find(|before| self.steps[*before].1.repeats(&ended));
-        let Some((_, first)) = before.and_then(|before| self.steps.get_mut(before)) else { return };
+        let Some((_, first)) = before.and_then(|before| self.steps.get_mut(before)) else { return false };
         first.times = first.times.saturating_add(1);
         first.last = ended.began;
         first.took = ended.took;
         first.longest = first.longest.max(ended.longest);
         self.steps.remove(at);
+        true
     }
 }
 
@@ -126,9 +128,13 @@ impl Table {
     }
 }
 
+/// Hears of a pod's steps: the pod, the step's number and the step.
+type Follower = Box<dyn Fn(&str, u64, &Step) + Send + Sync>;
+
 struct Inner {
     now: Box<dyn Fn() -> Duration + Send + Sync>,
     table: Mutex<Table>,
+    follower: OnceLock<Follower>,
 }
 
 /// The steps of all pods, by UID. Clones share them.
@@ -144,7 +150,20 @@ impl fmt::Debug for History {
 impl History {
     /// An empty history; `now` tells the time since one fixed moment.
     pub fn new(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Inner { now: Box::new(now), table: Mutex::default() }))
+        Self(Arc::new(Inner { now: Box::new(now), table: Mutex::default(), follower: OnceLock::new() }))
+    }
+
+    /// Has `tell` called with each step that has ended from now on, on the thread where it ended: every call, and every message
+    /// and effect that does not repeat one of the latest. No two steps have one number, and 0 is none. A history has one
+    /// follower; returns whether this is the one.
+    pub fn follow(&self, tell: impl Fn(&str, u64, &Step) + Send + Sync + 'static) -> bool {
+        self.0.follower.set(Box::new(tell)).is_ok()
+    }
+
+    fn tell(&self, pod: &str, number: u64, step: &Step, repeats: bool) {
+        if let Some(tell) = self.0.follower.get().filter(|_| step.kind == StepKind::Call || !repeats) {
+            tell(pod, number, step);
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -167,8 +186,10 @@ impl History {
         table.next += 1;
         let number = table.next;
         let lately = table.touched(pod, now);
-        lately.push(number, step);
-        lately.settle(lately.steps.len() - 1);
+        lately.push(number, step.clone());
+        let repeats = lately.settle(lately.steps.len() - 1);
+        drop(table);
+        self.tell(pod, number, &step, repeats);
     }
 
     /// Notes that work begins. It counts as dropped unless [`Begun::end`] says otherwise.
@@ -181,20 +202,28 @@ impl History {
         let mut table = self.table();
         table.next += 1;
         let number = table.next;
-        table.touched(pod, began).push(number, step);
+        table.touched(pod, began).push(number, step.clone());
         drop(table);
-        Begun { history: self.clone(), pod: pod.into(), number, state: StepState::Dropped }
+        Begun { history: self.clone(), pod: pod.into(), number, step, state: StepState::Dropped }
     }
 
-    fn ended(&self, pod: &str, number: u64, state: StepState) {
+    fn ended(&self, begun: &Begun) {
+        let Begun { pod, number, .. } = begun;
         let now = self.now();
+        let mut step = begun.step.clone();
+        step.ended(begun.state, now);
+        let mut repeats = false;
         let mut table = self.table();
-        // Another pod may have taken the place of this one.
-        let Some(lately) = table.pods.get_mut(pod) else { return };
-        lately.touched = now;
-        let Ok(at) = lately.steps.binary_search_by_key(&number, |(number, _)| *number) else { return };
-        lately.steps[at].1.ended(state, now);
-        lately.settle(at);
+        // Another pod, or other steps, may have taken its place.
+        if let Some(lately) = table.pods.get_mut(pod) {
+            lately.touched = now;
+            if let Ok(at) = lately.steps.binary_search_by_key(number, |(number, _)| *number) {
+                lately.steps[at].1 = step.clone();
+                repeats = lately.settle(at);
+            }
+        }
+        drop(table);
+        self.tell(pod, *number, &step, repeats);
     }
 
     /// The steps of a pod, the oldest first; none if nothing is known of it.
@@ -220,6 +249,7 @@ pub struct Begun {
     history: History,
     pod: Arc<str>,
     number: u64,
+    step: Step,
     state: StepState,
 }
 
@@ -232,7 +262,7 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.history.ended(&self.pod, self.number, self.state);
+        self.history.ended(self);
     }
 }
 
@@ -298,6 +328,48 @@ mod tests {
         // One that fails is another step.
         history.begin("p", StepKind::Effect, "ProbeManager", "probe").end(false);
         assert_eq!(told(&history, "p").last(), Some(&("probe", StepState::Failed, 0, 1)));
+    }
+
+    #[test]
+    fn a_follower_hears_of_every_call_and_of_what_is_no_repetition_once_it_has_ended() {
+        let (history, clock) = history();
+        history.handled("p", "PodWorker", "before", Duration::ZERO);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = heard.clone();
+        let follow = move |pod: &str, number: u64, step: &Step| {
+            hears.lock().unwrap().push((
+                pod.to_owned(),
+                number,
+                step.what,
+                step.state,
+                step.took.as_millis(),
+            ));
+        };
+        assert!(history.follow(follow));
+        assert!(!history.follow(|_, _, _| {}), "there is one already");
+        let pull = history.begin("p", StepKind::Effect, "ImageManager", "pull");
+        for _ in 0..3 {
+            history.begin("p", StepKind::Call, "runtime", "StartContainer").end(true);
+            history.begin("p", StepKind::Effect, "ProbeManager", "probe").end(true);
+            history.handled("q", "PodWorker", "SyncPod", Duration::ZERO);
+        }
+        for _ in 0..STEPS_MAX {
+            history.handled("p", "PodWorker", "a", Duration::ZERO);
+            history.begin("p", StepKind::Effect, "PodWorker", "sync").end(false);
+        }
+        // What is under way for long is told, even where many steps have come after it.
+        const NAMES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        (0..STEPS_MAX).for_each(|at| history.handled("p", "StatusManager", NAMES[at % 10], Duration::ZERO));
+        clock.store(7, Ordering::Relaxed);
+        pull.end(true);
+        let heard = heard.lock().unwrap();
+        let named = |what: &str| heard.iter().filter(|told| told.2 == what).count();
+        assert_eq!((named("StartContainer"), named("probe"), named("SyncPod")), (3, 1, 1));
+        assert_eq!((named("before"), named("sync")), (0, 1));
+        let last = heard.last().expect("the pull at least");
+        assert_eq!((last.0.as_str(), last.2, last.3, last.4), ("p", "pull", StepState::Done, 7));
+        let numbers: std::collections::BTreeSet<u64> = heard.iter().map(|told| told.1).collect();
+        assert!(numbers.len() == heard.len() && !numbers.contains(&0), "{numbers:?}");
     }
 
     #[test]

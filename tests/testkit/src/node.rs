@@ -24,6 +24,7 @@ use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
 use bridge_node::stats::usage::FakeUsage;
 use bridge_serve::{FakeListeners, FakeStreams};
+use bridge_traces::{FakeCollector, Sampling, TraceCollector};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet::wiring::{self, Bridge, Membership, Places, Settings};
@@ -90,6 +91,8 @@ pub struct World {
     pub configuration: Arc<FakeConfiguration>,
     /// Certificates that the cluster signs; empty if it signs none.
     pub certificates: Vec<wiring::ManagedCertificate>,
+    /// The collector of traces, which is told of pods if the settings have a share of them.
+    pub traces: FakeCollector,
 }
 
 impl World {
@@ -120,6 +123,7 @@ impl World {
             resolv_conf: None,
             listeners: FakeListeners::default(),
             certificates: Vec::new(),
+            traces: FakeCollector::default(),
             configuration: Arc::new(FakeConfiguration::new(node_resources())),
             api: None,
         }
@@ -193,6 +197,7 @@ impl World {
             listeners: Arc::new(self.listeners.clone()),
             proxy: Arc::new(FakeStreams::default()),
             certificates: self.certificates.clone(),
+            traces: Some(Arc::new(self.traces.clone()) as Arc<dyn TraceCollector>),
             lost: wiring::IdentityLost::default(),
         }
     }
@@ -301,6 +306,7 @@ pub fn settings() -> Settings {
         restart_rules: Default::default(),
         ready_to_start_condition: true,
         image_volume_digests: false,
+        trace_sampling: Sampling::default(),
         membership: None,
         fault_point: None,
     }

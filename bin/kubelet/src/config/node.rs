@@ -40,7 +40,7 @@ section! {
         /// Time between two measurements of the volumes' disk usage; negative disables them.
         "volumeStatsAggPeriod" volume_stats_agg_period: GoDuration = Value(GoDuration::from_mins(1)), Used;
         /// Where OpenTelemetry spans go; absent for none.
-        "tracing" tracing: Option<TracingConfiguration> = Value(None), NotYet;
+        "tracing" tracing: Option<TracingConfiguration> = Value(None), Used;
     }
 }
 
@@ -62,8 +62,8 @@ section! {
     /// OpenTelemetry export.
     pub struct TracingConfiguration {
         /// gRPC address of the collector; absent for localhost:4317.
-        "endpoint" endpoint: Option<String> = Value(None), NotYet;
-        /// Spans kept of every million; absent follows the parent span.
-        "samplingRatePerMillion" sampling_rate_per_million: Option<i32> = Value(None), NotYet;
+        "endpoint" endpoint: Option<String> = Value(None), Used;
+        /// Pods of every million that are told; absent, as 0, for none, since callers' traces are not followed.
+        "samplingRatePerMillion" sampling_rate_per_million: Option<i32> = Value(None), Used;
     }
 }

@@ -25,6 +25,7 @@ use bridge_node::stats::usage::UsageReads;
 use bridge_reviews::ReviewTtls;
 use bridge_serve::{Listeners, StreamProxy};
 use bridge_tls::serving::ServingTls;
+use bridge_traces::{Sampling, TraceCollector};
 pub use certificate_manager::{IdentityLost, ManagedCertificate};
 use config_manager::ConfigurationSource;
 use eviction_manager::EvictionConfig;
@@ -103,6 +104,8 @@ pub struct Bridge {
     pub serving: Option<ServingTls>,
     /// The node's certificates that the cluster signs.
     pub certificates: Vec<ManagedCertificate>,
+    /// Takes what was done for pods, as traces; `None` if that is told to no collector.
+    pub traces: Option<Arc<dyn TraceCollector>>,
     /// Where CertificateManager reports that the kubelet must end for want of an identity.
     pub lost: IdentityLost,
 }
@@ -219,6 +222,8 @@ pub struct Settings {
     pub admission: NodeView,
     /// When VolumeManager searches for directories and ResourceManager for cgroups of pods that are gone.
     pub sweep: volume_manager::SweepPolicy,
+    /// The share of pods of which traces are told (`tracing.samplingRatePerMillion`).
+    pub trace_sampling: Sampling,
     /// How the node presents itself to its cluster; `None` if it stands alone.
     pub membership: Option<Membership>,
     /// A test's hook, called before each step of a worker's work; `None` in the shipped binary.

@@ -62,6 +62,7 @@ mod storage_limits;
 mod strain;
 mod strangers;
 mod submissions;
+mod traces;
 mod tree;
 mod unsupported;
 mod usage;

@@ -244,6 +244,51 @@ fn log_and_tracing_rules_name_their_field() {
 }
 
 #[test]
+fn an_endpoint_of_traces_is_a_name_of_grpc_and_a_share_is_at_most_all() {
+    let with = |endpoint: Option<&str>, rate: Option<i32>| {
+        broken(|config| {
+            config.node.tracing = Some(super::super::node::TracingConfiguration {
+                endpoint: endpoint.map(str::to_owned),
+                sampling_rate_per_million: rate,
+            });
+        })
+    };
+    for good in [
+        "localhost:4317",
+        "collector",
+        "[2001:db8::1]:4317",
+        "dns:///collector:4317",
+        "DNS://192.0.2.53/collector:4317",
+        "unix:///run/collector.sock",
+        "unix-abstract:///collector",
+    ] {
+        assert_eq!(with(Some(good), Some(1_000_000)), Vec::<String>::new(), "{good}");
+    }
+    assert_eq!(with(None, Some(0)), Vec::<String>::new());
+    assert_eq!(
+        with(None, Some(-1)),
+        ["tracing.samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"]
+    );
+    for (endpoint, url, why) in [
+        ("collector:http", "dns://collector:http", r#"invalid port ":http" after host"#),
+        ("unix:/run/a", "dns://unix:/run/a", ""),
+        ("[::1", "dns://[::1", "missing ']' in host"),
+        ("a b:1", "dns://a b:1", r#"invalid character " " in host name"#),
+        ("dns://a b/", "dns://a b/", r#"invalid character " " in host name"#),
+    ] {
+        let expected = format!("tracing.endpoint: Invalid value: {url:?}: parse {url:?}: {why}");
+        let expected = if why.is_empty() { Vec::new() } else { vec![expected] };
+        assert_eq!(with(Some(endpoint), Some(1)), expected, "{endpoint}");
+    }
+    assert_eq!(
+        with(Some("a\n"), None),
+        [
+            r#"tracing.endpoint: Invalid value: "dns://a\n": parse "dns://a\n": net/url: invalid control character in URL"#
+        ]
+    );
+}
+
+#[test]
 fn images_of_the_allowlist_are_checked() {
     let errors = |pattern: &str| {
         broken(|config| {

@@ -84,15 +84,44 @@ fn tracing(config: &KubeletConfiguration, problems: &mut Problems) {
         problems.plain(format!("tracing.samplingRatePerMillion: Invalid value: {rate}: {text}"));
     }
     let Some(endpoint) = &tracing.endpoint else { return };
-    let scheme = match endpoint.split_once("//") {
-        None => "dns",
-        Some((before, _)) => before.trim_end_matches(':'),
+    let url = if endpoint.contains("//") { endpoint.clone() } else { format!("dns://{endpoint}") };
+    let problem = match url_problem(&url) {
+        Some(why) => format!("parse {}: {why}", quoted(&url)),
+        None => {
+            let scheme = url.split_once("//").map_or("", |(scheme, _)| scheme.trim_end_matches(':'));
+            let scheme = scheme.to_ascii_lowercase();
+            if ["dns", "unix", "unix-abstract"].contains(&scheme.as_str()) {
+                return;
+            }
+            format!(
+                "unsupported scheme: {scheme}.  Options are none, dns, unix, or unix-abstract.  See \
+                 https://github.com/grpc/grpc/blob/master/doc/naming.md"
+            )
+        }
     };
-    if !["dns", "unix", "unix-abstract"].contains(&scheme) {
-        problems.plain(format!(
-            "tracing.endpoint: Invalid value: {}: unsupported scheme: {scheme}.  Options are none, dns, unix, or \
-             unix-abstract.  See https://github.com/grpc/grpc/blob/master/doc/naming.md",
-            quoted(endpoint)
-        ));
+    problems.plain(format!("tracing.endpoint: Invalid value: {}: {problem}", quoted(&url)));
+}
+
+/// Why Go reads no URL from this text: its rules on control characters, and on the host and port behind `//`.
+fn url_problem(url: &str) -> Option<String> {
+    if url.chars().any(|c| c.is_ascii_control()) {
+        return Some("net/url: invalid control character in URL".to_owned());
     }
+    let (_, rest) = url.split_once("//")?;
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let (name, port) = match (host.starts_with('['), host.rfind(']'), host.rfind(':')) {
+        (true, None, _) => return Some("missing ']' in host".to_owned()),
+        (true, Some(end), _) => host.split_at(end + 1),
+        (false, _, Some(colon)) => host.split_at(colon),
+        (false, _, None) => (host, ""),
+    };
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return Some(format!("invalid port {} after host", quoted(port)));
+    }
+    let is_allowed =
+        |c: &char| !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(*c);
+    let wrong = name.chars().find(|c| !is_allowed(c))?;
+    Some(format!("invalid character {} in host name", quoted(&wrong.to_string())))
 }
