@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,10 @@ use super::{
     PodCgroup, QosClass, detect,
 };
 use crate::mounts::mountinfo;
+use crate::tenant_files;
 use bridge_io::Lane;
 use bridge_pace::{Backoff, panics};
 
-/// The most bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
-const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most cgroups below one pod that are walked.
 const BELOW_POD_MAX: usize = 100_000;
 /// The kernel answers "busy" for a moment after the last process has gone; removals are repeated this often.
@@ -267,20 +266,21 @@ impl Cgroups for SystemCgroups {
     }
 }
 
-/// Cgroups that are frozen until this is dropped. A cgroup that cannot be frozen keeps running.
-struct Frozen(Vec<FreezerController>);
+/// Cgroups that are frozen until this is dropped, and the file of each. A cgroup that cannot be frozen keeps running.
+struct Frozen(Vec<(FreezerController, PathBuf)>);
 
 impl Frozen {
     /// Freezes the cgroups that have a file for it; freezing a cgroup stops those below it, too.
     fn of(dirs: &[PathBuf]) -> Self {
         let freezer = |dir: &PathBuf| {
             let unified = dir.join("cgroup.freeze").exists();
-            let has = unified || dir.join("freezer.state").exists();
-            has.then(|| FreezerController::new(dir.clone(), dir.clone(), unified))
+            let file = dir.join(if unified { "cgroup.freeze" } else { "freezer.state" });
+            file.exists().then(|| (FreezerController::new(dir.clone(), dir.clone(), unified), file))
         };
-        let freezers: Vec<FreezerController> = dirs.iter().filter_map(freezer).collect();
-        for freezer in &freezers {
-            let _ = freezer.freeze();
+        let freezers: Vec<_> = dirs.iter().filter_map(freezer).collect();
+        for (freezer, file) in &freezers {
+            // The crate's own open would wait for the lease of a container, which gets none while the file is open here.
+            let _ = tenant_files::kernel_write(file).map(|_held| freezer.freeze());
         }
         Self(freezers)
     }
@@ -288,9 +288,13 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        for freezer in &self.0 {
-            if let Err(error) = freezer.thaw() {
-                tracing::debug!(%error, "A cgroup is not thawed: it is gone");
+        for (freezer, file) in &self.0 {
+            let thawed = match tenant_files::kernel_write(file) {
+                Ok(_held) => freezer.thaw().map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = thawed {
+                tracing::debug!(%error, "A cgroup is not thawed: it is gone, or a container holds a lease on its file");
             }
         }
     }
@@ -443,15 +447,13 @@ fn children(dir: &Path) -> Result<Vec<PathBuf>, CgroupError> {
 
 pub(super) fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
     let path = dir.join("cgroup.procs");
-    let mut text = String::new();
-    let read = fs::File::open(&path).and_then(|file| file.take(PROCS_BYTES_MAX).read_to_string(&mut text));
-    match read {
+    let text = match tenant_files::kernel_text(&path) {
         Err(error) if gone(&error) => return Ok(Vec::new()),
         // A threaded cgroup of version 2: the cgroup above lists its processes.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
             return Ok(Vec::new());
         }
-        read => read.map_err(failed("read", &path))?,
+        text => text.map_err(failed("read", &path))?,
     };
     text.lines()
         .map(|line| {

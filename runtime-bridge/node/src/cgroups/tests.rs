@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 
+use super::files::{Files, KernelFiles};
 use super::kernel::FakeKernel;
 use super::*;
+use crate::tenant_files::tests::Lease;
 
 /// Makes cgroups and processes, as a runtime does.
 trait Machine {
@@ -438,5 +440,20 @@ async fn the_kernel_holds_a_pods_values() {
     assert!(again.written.is_empty() && !again.made, "read back as it was written: {again:?}");
     if ensured.not_held.is_empty() {
         assert_eq!(checked, Ok(()));
+    }
+}
+
+/// A container may hold a lease on the files of its own cgroup.
+#[test]
+fn a_lease_on_a_file_of_a_cgroup_is_waited_for_by_no_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cgroup.procs");
+    fs::write(&file, "1\n2\n").unwrap();
+    assert_eq!(sys::pids_in(dir.path()), Ok(vec![1, 2]));
+    let Some(_lease) = Lease::on(&file) else { return };
+    let read = sys::pids_in(dir.path()).unwrap_err().to_string();
+    let written = KernelFiles.write(&file, "3").unwrap_err().to_string();
+    for error in [read, written] {
+        assert!(error.ends_with("a process holds a lease on it"), "{error}");
     }
 }

@@ -1,12 +1,11 @@
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use rustix::fs::OFlags;
 use rustix::mount::MountPropagationFlags;
 use tokio::runtime::Handle;
 
@@ -17,6 +16,7 @@ use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirs
 use crate::host::container_facts::is_selinux_on;
 use crate::host::{remove_tree, selinux};
 use crate::mounts::{mountinfo, read_within};
+use crate::tenant_files;
 use bridge_io::Lane;
 
 /// The largest hosts file of the node that is read, bytes: a part of it would be wrong in pods.
@@ -118,10 +118,7 @@ impl PodDirs for DiskPodDirs {
                     tracing::warn!(%error, "Termination messages of earlier instances may stay");
                 }
             }
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o666);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            let opened = options.open(&file);
+            let opened = tenant_files::write(&file, 0o666);
             let opened = opened.map_err(failed("make the termination log", &file))?;
             // Set explicitly, independent of the umask.
             let mode = fs::Permissions::from_mode(0o666);
@@ -141,14 +138,9 @@ impl PodDirs for DiskPodDirs {
     fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf> {
         let content = content.to_vec();
         self.at(uid, self.layout.pod_etc_hosts(uid), move |path| {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o644)
-                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-                .open(&path)
+            tenant_files::write(&path, 0o644)
                 .and_then(|mut file| {
+                    file.set_len(0)?;
                     file.write_all(&content)?;
                     // Set explicitly: the umask or a container may have changed it.
                     file.set_permissions(fs::Permissions::from_mode(0o644))
@@ -161,13 +153,10 @@ impl PodDirs for DiskPodDirs {
     fn read_node_hosts(&self) -> Done<Vec<u8>> {
         self.run(|_| {
             let path = Path::new(NODE_HOSTS);
-            let file = fs::File::open(path).map_err(failed("open", path))?;
-            let mut content = Vec::new();
-            file.take(NODE_HOSTS_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed("read", path))?;
-            if content.len() as u64 > NODE_HOSTS_BYTES_MAX {
-                return Err(failed("read", path)(io::Error::other("it is too large")));
-            }
-            Ok(content)
+            // The node's file may be a link, and a pod that mounts /etc may replace it.
+            let file = tenant_files::read_followed(path).map_err(failed("open", path))?;
+            let content = tenant_files::content(file, NODE_HOSTS_BYTES_MAX).map_err(failed("read", path))?;
+            content.ok_or_else(|| failed("read", path)(io::Error::other("it is too large")))
         })
     }
 
@@ -292,20 +281,18 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Pod
 }
 
 fn read_tail(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, PodDirsError> {
-    // Opening a FIFO must not block, and a link must not be followed.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
+    let mut opened = match tenant_files::read(file) {
         Ok(opened) => opened,
         // Also where a file is in the place of a pod's directory.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
+        Err(error) if tenant_files::is_no_regular_file(&error) => {
+            return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
+        }
         Err(error) => return Err(failed("open", file)(error)),
     };
     let meta = opened.metadata().map_err(failed("look at", file))?;
-    if !meta.is_file() {
-        return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
-    }
     let start = meta.len().saturating_sub(bytes_max);
     opened.seek(SeekFrom::Start(start)).map_err(failed("read", file))?;
     let mut tail = Vec::new();
