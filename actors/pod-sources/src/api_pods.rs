@@ -1,6 +1,7 @@
 //! PURE: the pods that the API server has bound to this node, as its list and watch tell them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use bridge_kube::{ApiError, Followed, Unreadable};
@@ -55,10 +56,59 @@ impl News {
     }
 }
 
+/// A pod of more bytes as JSON is large: to judge it takes long enough to hold up the actors' thread.
+pub const LARGE_FROM_BYTES: usize = 64 << 10;
+
+/// Takes so many bytes and no more.
+struct Room(usize);
+
+impl io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether a pod is too large to be judged where other pods wait. The work to see that is bounded.
+pub fn is_large(pod: &Pod) -> bool {
+    serde_json::to_writer(Room(LARGE_FROM_BYTES), pod).is_err()
+}
+
+/// What a version of a pod is judged by. Judging takes nothing else, so that it may happen on any thread.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    known: Option<SourcePod>,
+    supported: Arc<Supported>,
+    rules: RestartRules,
+    now: Timestamp,
+}
+
+/// A version of a pod that brings something new.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// As the API server has it.
+    pod: SourcePod,
+    /// As PodManager is told of it.
+    told: SourcePod,
+}
+
+impl Judge {
+    /// Judges a version; nothing if it brings nothing new.
+    pub fn of(&self, pod: Pod) -> Option<Judged> {
+        let pod = source_pod(pod, self.known.as_ref(), &self.supported, self.now);
+        let is_new = self.known.as_ref().is_none_or(|known| !Arc::ptr_eq(&known.pod, &pod.pod));
+        is_new.then(|| Judged { told: self.rules.of(pod.clone()), pod })
+    }
+}
+
 /// All pods of the node, by UID.
 #[derive(Debug)]
 pub struct ApiPods {
-    supported: Supported,
+    supported: Arc<Supported>,
     rules: RestartRules,
     /// As the API server has them.
     pods: BTreeMap<PodUid, SourcePod>,
@@ -76,7 +126,7 @@ impl ApiPods {
     /// Nothing has been heard, by PodSources in this incarnation.
     pub fn new(incarnation: u64, rules: RestartRules) -> Self {
         Self {
-            supported: Supported::for_api_pods(),
+            supported: Arc::new(Supported::for_api_pods()),
             rules,
             pods: BTreeMap::new(),
             journal: Journal::new(incarnation),
@@ -151,23 +201,41 @@ impl ApiPods {
         Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
-    /// A pod is not left alone any more. Returns the message that tells of it, if there was news of it meanwhile.
-    pub fn let_in(&mut self, uid: &PodUid, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let pod = self.left_alone.remove(uid)?;
-        self.changed(pod, now)
+    /// A pod is not left alone any more. Returns its newest version, if there was news of it meanwhile: that has changed now.
+    pub fn let_in(&mut self, uid: &PodUid) -> Option<Pod> {
+        self.left_alone.remove(uid)
     }
 
     /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new.
     pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodRef::of(&pod).uid;
         self.left_alone.remove(&uid);
-        let known = self.pods.get(&uid);
-        let pod = source_pod(pod, known, &self.supported, now);
-        if known.is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
-            return None;
-        }
-        self.pods.insert(uid.clone(), pod.clone());
-        Some(self.journal.put(&uid, self.rules.of(pod)))
+        let judged = self.judge(&uid, now).of(pod)?;
+        Some(self.judged(&uid, judged))
+    }
+
+    /// By what a version of this pod is judged now. It holds until anything else is heard of the pod.
+    pub fn judge(&self, uid: &PodUid, now: Timestamp) -> Judge {
+        let (known, supported) = (self.pods.get(uid).cloned(), self.supported.clone());
+        Judge { known, supported, rules: self.rules, now }
+    }
+
+    /// A version of a pod is being judged elsewhere. Returns the message that there is such a pod if nothing was known of it, since
+    /// its absence would mean that it has gone.
+    pub fn awaits(&mut self, uid: &PodUid) -> Option<PodSetUpdate<SourcePod>> {
+        self.left_alone.remove(uid);
+        if self.pods.contains_key(uid) { None } else { self.journal.unread(uid) }
+    }
+
+    /// A version of a pod has been judged. Returns the message that tells of it.
+    pub fn judged(&mut self, uid: &PodUid, judged: Judged) -> PodSetUpdate<SourcePod> {
+        self.pods.insert(uid.clone(), judged.pod);
+        self.journal.put(uid, judged.told)
+    }
+
+    /// Whether the list that is being read has this pod.
+    pub fn is_listed(&self, uid: &PodUid) -> bool {
+        self.listed.contains(uid)
     }
 
     /// Takes one pod as gone, with the grace period that its deletion granted. A forced deletion states that period in the last
@@ -355,6 +423,34 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_large_beyond_so_many_bytes_as_json_in_whatever_field() {
+        let mut pod = plain("a");
+        let fill = |pod: &mut Pod, bytes: usize| pod.metadata.generate_name = Some("x".repeat(bytes));
+        fill(&mut pod, 0);
+        let bytes = serde_json::to_vec(&pod).unwrap().len();
+        fill(&mut pod, LARGE_FROM_BYTES - bytes);
+        assert!(!is_large(&pod));
+        fill(&mut pod, LARGE_FROM_BYTES - bytes + 1);
+        assert!(is_large(&pod));
+    }
+
+    #[test]
+    fn a_pod_that_is_judged_elsewhere_is_there_meanwhile_and_stays_as_it_was_known() {
+        let (mut pods, mut heard) = (nothing(), PodSet::default());
+        let uid = PodUid::new("a");
+        heard.take(all(&mut pods, vec![], &BTreeSet::new()).unwrap());
+        heard.take(pods.awaits(&uid).unwrap());
+        assert!(heard.is_unread(&uid) && pods.awaits(&uid).is_none(), "once");
+        let judged = pods.judge(&uid, NOW).of(plain("a")).expect("it is new");
+        heard.take(pods.judged(&uid, judged));
+        assert!(heard.get(&uid).is_some() && !heard.is_unread(&uid));
+        assert!(pods.awaits(&uid).is_none(), "it is known");
+        assert!(pods.judge(&uid, NOW).of(plain("a")).is_none(), "no news");
+        pods.note_listed(uid.clone());
+        assert!(pods.is_listed(&uid) && !pods.is_listed(&PodUid::new("b")));
+    }
+
+    #[test]
     fn an_echo_is_told_to_nobody() {
         let mut pods = nothing();
         all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new());
@@ -378,10 +474,13 @@ mod tests {
         assert_eq!((told(&pods, "a").pod.metadata.labels.clone(), told(&pods, "a").refused), (None, None));
         assert_eq!(told(&pods, "b").refused, Some(not_judged()));
         assert!(pods.leave_alone(plain("b"), NOW).is_none(), "no news");
-        assert!(["a", "b"].iter().all(|uid| pods.let_in(&PodUid::new(uid), NOW).is_some()));
+        for uid in ["a", "b"] {
+            let newest = pods.let_in(&PodUid::new(uid)).expect("there was news of it");
+            assert!(pods.changed(newest, NOW).is_some(), "{uid}");
+        }
         assert!(told(&pods, "a").pod.metadata.labels.is_some());
         assert_eq!(told(&pods, "b").refused, None);
-        assert!(pods.let_in(&PodUid::new("b"), NOW).is_none());
+        assert!(pods.let_in(&PodUid::new("b")).is_none());
     }
 
     #[test]
