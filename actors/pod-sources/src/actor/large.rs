@@ -57,7 +57,8 @@ impl PodSources {
         under_way.waits = false;
         let (number, version) = (under_way.number, under_way.version.clone());
         let judge = self.api_pods.judge(uid, self.deps.clock.now());
-        let (compute, of) = (self.deps.compute.clone(), uid.clone());
+        let namespace = version.metadata.namespace.as_deref().unwrap_or_default();
+        let (compute, of) = (self.deps.compute.for_namespace(namespace), uid.clone());
         let judging =
             async move { computed(&compute, of.as_str(), move || judge.of(Pod::clone(&version))).await };
         let of = uid.clone();

@@ -100,8 +100,8 @@ fn a_large_pod_that_is_gone_is_judged_no_more() {
 }
 
 /// Has no place for the first piece.
-#[derive(Debug, Default)]
-struct FullAtFirst(AtomicUsize);
+#[derive(Clone, Debug, Default)]
+struct FullAtFirst(Arc<AtomicUsize>);
 
 impl Compute for FullAtFirst {
     fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
@@ -114,6 +114,11 @@ impl Compute for FullAtFirst {
             Ok(())
         }
         .boxed()
+    }
+
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn Compute> {
+        assert_eq!(namespace, "default", "the pod's share of the places");
+        Arc::new(self.clone())
     }
 }
 

@@ -31,6 +31,10 @@ impl Compute for Slow {
         }
         .boxed()
     }
+
+    fn for_namespace(&self, _namespace: &str) -> Arc<dyn Compute> {
+        Arc::new(Self(self.0))
+    }
 }
 
 /// The name under which the manifest of the pod `web` is kept.

@@ -35,6 +35,11 @@ impl DiskPodDirs {
         Self { layout: Arc::new(layout), lane: Lane::new("PodWorker", io) }
     }
 
+    /// The same for work of one namespace's pods.
+    fn of_namespace(&self, namespace: &str) -> Self {
+        Self { layout: Arc::clone(&self.layout), lane: self.lane.of_tenant(namespace) }
+    }
+
     fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Layout) -> Result<T, PodDirsError> + Send + 'static,
@@ -75,16 +80,20 @@ impl PodDirReads for DiskPodDirs {
         &self.layout
     }
 
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
-        self.at(&file.display().to_string(), self.layout.pods_own(file), move |file| {
-            read_tail(&file, bytes_max)
-        })
+    fn read_tail(&self, namespace: &str, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        let own = self.layout.pods_own(file);
+        self.of_namespace(namespace)
+            .at(&file.display().to_string(), own, move |file| read_tail(&file, bytes_max))
     }
 }
 
 impl PodDirs for DiskPodDirs {
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs> {
         Arc::new(Self { layout: Arc::clone(&self.layout), lane: self.lane.beside(owner) })
+    }
+
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn PodDirs> {
+        Arc::new(self.of_namespace(namespace))
     }
 
     fn ensure_data_dirs(&self) -> Done<Vec<String>> {
@@ -438,4 +447,45 @@ fn prune_links(dir: &Path, running: &BTreeSet<String>) -> Result<usize, PodDirsE
         }
     }
     Ok(pruned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    use bridge_io::LANE_THREADS_MAX;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_of_one_namespace_that_hangs_leaves_places_to_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let layout = Layout::new(at("kubelet"), at("pods"), at("containers")).unwrap();
+        let dirs = DiskPodDirs::new(layout, Handle::current());
+        let (free, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let crowd = dirs.of_namespace("crowd");
+        let hung = |_| {
+            let gate = gate.clone();
+            tokio::spawn(crowd.run(move |_| Ok(gate.lock().unwrap().recv().is_err())))
+        };
+        let hung: Vec<_> = (0..LANE_THREADS_MAX).map(hung).collect();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let others = dirs.for_namespace("others");
+        let soon = Duration::from_secs(30);
+        assert_eq!(
+            tokio::time::timeout(soon, others.ensure_container_dir("u", "c")).await.unwrap(),
+            Ok(at("kubelet/pods/u/containers/c"))
+        );
+        let none = tokio::time::timeout(soon, dirs.read_tail("others", &at("pods/none"), 10)).await;
+        assert_eq!(none.unwrap(), Ok(None));
+        drop(free);
+        for one in hung {
+            assert_eq!(one.await.unwrap(), Ok(true));
+        }
+    }
 }

@@ -155,19 +155,19 @@ async fn termination_logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) 
     let file = dirs.create_termination_log("u9", "c", "0a1b2c3d").await.unwrap();
     assert_eq!(file, layout.pods().join("u9/containers/c/0a1b2c3d"));
     assert_eq!((disk.kind(&file), disk.mode(&file)), (Some(FileKind::File), Some(0o666)));
-    assert_eq!(dirs.read_tail(&file, 10).await, Ok(Some(Vec::new())));
+    assert_eq!(dirs.read_tail("ns", &file, 10).await, Ok(Some(Vec::new())));
     disk.write(&file, b"the reason");
     assert_eq!(
         dirs.create_termination_log("u9", "c", "0a1b2c3d").await,
         Ok(file.clone()),
         "what is there stays"
     );
-    assert_eq!(dirs.read_tail(&file, 6).await, Ok(Some(b"reason".to_vec())));
-    assert_eq!(dirs.read_tail(&file.with_extension("gone"), 6).await, Ok(None));
+    assert_eq!(dirs.read_tail("ns", &file, 6).await, Ok(Some(b"reason".to_vec())));
+    assert_eq!(dirs.read_tail("ns", &file.with_extension("gone"), 6).await, Ok(None));
     for strange in
         [PathBuf::from("/etc/hostname"), layout.pods().join("../x"), layout.pods().join("u9/containers")]
     {
-        let read = dirs.read_tail(&strange, 6).await;
+        let read = dirs.read_tail("ns", &strange, 6).await;
         assert!(matches!(read, Err(PodDirsError::NotOurs { .. })), "{strange:?}: {read:?}");
     }
     dirs.remove_pod_dir("u9").await.unwrap();
@@ -277,7 +277,7 @@ async fn neither_a_lease_nor_a_fifo_in_a_files_place_holds_a_thread() {
         let errors = [
             dirs.write_etc_hosts("u", b"2").await.unwrap_err(),
             dirs.create_termination_log("u", "c", "0a1b2c3d").await.unwrap_err(),
-            dirs.read_tail(&message, 10).await.unwrap_err(),
+            dirs.read_tail("ns", &message, 10).await.unwrap_err(),
         ];
         for error in errors {
             let strange = matches!(&error, PodDirsError::NotOurs { .. });
