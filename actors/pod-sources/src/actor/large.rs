@@ -13,7 +13,7 @@ use messages::{PodRef, PodUid};
 use supervision::{Ctx, blame};
 
 use super::{PodSources, Timer};
-use crate::api_pods::{Judged, is_large};
+use crate::judge::{Judged, is_large};
 
 /// Pause before pods are judged again for which there was no place.
 const JUDGE_AGAIN: Duration = Duration::from_secs(1);
