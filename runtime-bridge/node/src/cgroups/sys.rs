@@ -241,7 +241,10 @@ impl Cgroups for SystemCgroups {
             let dirs = tree.with_those_below(uid)?;
             // A frozen cgroup makes no new processes while its processes are killed.
             let frozen = Frozen::of(&dirs);
-            let pids = tree.pids(&dirs)?;
+            let pids = match tree.pids(&dirs) {
+                Err(error @ CgroupError::Leased { .. }) => return tree.kill_unseen(&dirs).ok_or(error),
+                pids => pids?,
+            };
             for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
             {
                 // A process that has ended meanwhile is no failure.
@@ -368,12 +371,28 @@ impl Tree {
         Ok(pids.into_iter().collect())
     }
 
+    /// An error if a process is left in these cgroups of a pod, such as one that holds a lease on the list of them.
+    fn none_is_left(&self, uid: &str, dirs: &[PathBuf]) -> Result<(), CgroupError> {
+        let pids = match self.pids(dirs) {
+            Err(CgroupError::Leased { .. }) => Vec::new(),
+            Ok(pids) if pids.is_empty() => return Ok(()),
+            pids => pids?,
+        };
+        Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids })
+    }
+
+    /// Has the kernel kill all processes of these cgroups, where it can (version 2, since Linux 5.14): a container may hold a lease on
+    /// the list of its processes, again and again, but not on a file of the pod's cgroup, which it does not see. How many cgroups
+    /// were killed so; `None` if none was.
+    fn kill_unseen(&self, dirs: &[PathBuf]) -> Option<usize> {
+        let killed =
+            dirs.iter().filter(|dir| self.files.write(&dir.join("cgroup.kill"), "1").is_ok()).count();
+        (killed > 0).then_some(killed)
+    }
+
     /// The names of the pod's existing cgroups; an error if any of them has processes.
     fn without_processes(&self, uid: &str) -> Result<Vec<String>, CgroupError> {
-        let pids = self.pids(&self.with_those_below(uid)?)?;
-        if !pids.is_empty() {
-            return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
-        }
+        self.none_is_left(uid, &self.with_those_below(uid)?)?;
         let mut found = Vec::new();
         for qos in QosClass::ALL {
             let name = self.names.pod(qos, uid)?;
@@ -387,10 +406,7 @@ impl Tree {
     fn remove(&self, uid: &str) -> Result<(), CgroupError> {
         let dirs = self.with_those_below(uid)?;
         for attempt in 1.. {
-            let pids = self.pids(&dirs)?;
-            if !pids.is_empty() {
-                return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
-            }
+            self.none_is_left(uid, &dirs)?;
             match self.remove_backwards(&dirs) {
                 Err((dir, error))
                     if error.kind() != io::ErrorKind::ResourceBusy || attempt == BUSY_ATTEMPTS =>
@@ -449,6 +465,7 @@ pub(super) fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
     let path = dir.join("cgroup.procs");
     let text = match tenant_files::kernel_text(&path) {
         Err(error) if gone(&error) => return Ok(Vec::new()),
+        Err(error) if tenant_files::is_leased(&error) => return Err(CgroupError::Leased { path }),
         // A threaded cgroup of version 2: the cgroup above lists its processes.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
             return Ok(Vec::new());

@@ -457,3 +457,25 @@ fn a_lease_on_a_file_of_a_cgroup_is_waited_for_by_no_thread() {
         assert!(error.ends_with("a process holds a lease on it"), "{error}");
     }
 }
+
+#[tokio::test]
+async fn a_container_that_leases_the_list_of_its_processes_is_killed_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = dir.path().join(&POD[1..]);
+    fs::create_dir_all(pod.join("container")).unwrap();
+    for file in ["cgroup.procs", "cgroup.kill", "container/cgroup.procs"] {
+        fs::write(pod.join(file), "").unwrap();
+    }
+    let unified = vec![Hierarchy { path: dir.path().to_owned(), controllers: Vec::new() }];
+    let sizes = PageSizes { page: 4096, huge: Vec::new() };
+    let names = names(CgroupDriver::Cgroupfs, "/");
+    let cgroups = SystemCgroups::at(CgroupVersion::V2, unified, sizes, names, Handle::current());
+    let Some(_lease) = Lease::on(&pod.join("container/cgroup.procs")) else { return };
+    let left = CgroupError::ProcessesLeft { uid: "u-1".to_owned(), pids: Vec::new() };
+    assert_eq!(cgroups.remove_pod_cgroup("u-1").await, Err(left), "so that what is left is killed");
+    assert_eq!(cgroups.kill("u-1").await, Ok(1));
+    assert_eq!(fs::read_to_string(pod.join("cgroup.kill")).unwrap(), "1");
+    fs::remove_file(pod.join("cgroup.kill")).unwrap();
+    let error = cgroups.kill("u-1").await.unwrap_err().to_string();
+    assert!(error.ends_with("a process holds a lease on it"), "an old kernel: {error}");
+}
