@@ -192,6 +192,7 @@ fn places(
     });
     PodPlaces {
         uid: uid.to_owned(),
+        namespace: id.namespace.to_string(),
         qos: QosClass::of(&pod.pod),
         logs: logs.collect(),
         volumes: volumes.collect(),

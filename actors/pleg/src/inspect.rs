@@ -196,7 +196,7 @@ async fn container(
             let status = status.ok_or_else(|| says_nothing(Rpc::ContainerStatus, &listed.id))?;
             let mut container = observe::container(listed, status, means.groups_max);
             if container.state == ContainerState::Exited {
-                let own = own_words(means.dirs, status).await;
+                let own = own_words(means.dirs, &found.pod.pod.namespace, status).await;
                 container.message = Arc::from(observe::with_message(&container.message, &own));
             }
             if container.state == ContainerState::Running {
@@ -215,9 +215,9 @@ async fn container(
 
 /// The container's own termination message: from its file, else, if the pod's policy says so, from the end of its log
 /// (row 5.21).
-async fn own_words(dirs: &dyn PodDirReads, status: &wire::ContainerStatus) -> String {
+async fn own_words(dirs: &dyn PodDirReads, namespace: &str, status: &wire::ContainerStatus) -> String {
     if let Some(path) = observe::termination_log(status) {
-        match dirs.read_tail(Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await {
+        match dirs.read_tail(namespace, Path::new(path), observe::TERMINATION_MESSAGE_BYTES_MAX).await {
             Err(error) => return format!("Error on reading termination log {path}: {error}"),
             Ok(Some(words)) if !words.is_empty() => return String::from_utf8_lossy(&words).into_owned(),
             Ok(_) => {}
@@ -227,7 +227,7 @@ async fn own_words(dirs: &dyn PodDirReads, status: &wire::ContainerStatus) -> St
         return String::new();
     }
     let path = &status.log_path;
-    let unread = match dirs.read_tail(Path::new(path), log_tail::TAIL_BYTES).await {
+    let unread = match dirs.read_tail(namespace, Path::new(path), log_tail::TAIL_BYTES).await {
         Ok(Some(tail)) => return log_tail::last_words(&tail),
         Ok(None) => {
             format!(

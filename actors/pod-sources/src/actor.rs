@@ -1,5 +1,6 @@
 //! The actor: reads when told or when it is time, and sends on what has changed.
 
+mod large;
 mod submission;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use pod_rules::reasons::FAILED_VALIDATION;
 use pod_set::{Followers, Level};
 use supervision::{Address, Ctx, Subsystem, blame};
 
+use self::large::UnderWay;
 use crate::api_pods::{ApiPods, News};
 use crate::fetched::{FetchOutcome, Fetched};
 use crate::manifest_pods::{Place, contained, one_pod, pods_of};
@@ -87,6 +89,8 @@ pub struct PodSourcesDeps {
     /// NodeStatus, which tells of the Node: the API server's pods are only asked for after that. `None` if no Node is
     /// kept.
     pub node: Option<Address<ResendNode>>,
+    /// Judges large pods of the API server beside the actors' thread.
+    pub compute: Arc<dyn Compute>,
     /// Wall time, for `kubernetes.io/config.seen`.
     pub clock: Arc<dyn Clock>,
     /// PodManager: told of static pods, and of the API server's.
@@ -116,6 +120,8 @@ pub enum Timer {
     ReadSubmitted,
     /// Remove again the manifests of refused pods that may be on the disk.
     ForgetRefused,
+    /// Judge large pods again for which there was no place.
+    Judge,
 }
 
 /// The pods of every source.
@@ -137,6 +143,10 @@ pub struct PodSources {
     submitted_read: bool,
     submitted_problem: Option<String>,
     api_pods: ApiPods,
+    /// The large pods of the API server that are being judged.
+    judging: BTreeMap<PodUid, UnderWay>,
+    /// How many judgements of large pods have begun.
+    judgements: u64,
     api_followers: Followers<SourcePod, ApiPodsChanged, Timer>,
     /// The static pods of each source that has been read.
     static_pods: BTreeMap<Source, Level<PodsChanged, Timer>>,
@@ -161,6 +171,8 @@ impl PodSources {
             submitted_read: false,
             submitted_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
+            judging: BTreeMap::new(),
+            judgements: 0,
             api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged, Timer::Tell),
             static_pods: BTreeMap::new(),
             following: false,
@@ -343,26 +355,28 @@ impl PodSources {
     fn heard_of_api(&mut self, news: News, ctx: &mut Ctx<Self>) {
         let now = self.deps.clock.now();
         let update = match news {
-            News::AllListed => self.api_pods.all_listed(now),
+            News::AllListed => {
+                let (judging, pods) = (&mut self.judging, &self.api_pods);
+                judging.retain(|uid, _| pods.is_listed(uid));
+                self.api_pods.all_listed(now)
+            }
             News::Changed { pod, is_listed } => {
-                let uid = PodRef::of(&pod).uid;
                 if is_listed {
-                    self.api_pods.note_listed(uid.clone());
+                    self.api_pods.note_listed(PodRef::of(&pod).uid);
                 }
-                if ctx.is_quarantined(&uid) {
-                    self.api_pods.leave_alone(pod, now)
-                } else {
-                    blame::for_pod(&uid, || self.api_pods.changed(pod, now))
-                }
+                self.heard_version(pod, ctx)
             }
             News::Gone(pod) => {
                 let uid = PodRef::of(&pod).uid;
+                self.judging.remove(&uid);
                 let gone = blame::step(&uid, || self.api_pods.gone(&pod));
                 gone.unwrap_or_else(|| self.api_pods.forget(&uid, GonePod::default()))
             }
             News::Unreadable(one) => {
                 self.say_unreadable(&one);
                 let uid = PodUid::new(&one.uid);
+                // An earlier version that is being judged says nothing of how the pod is now, such as of its deletion.
+                self.judging.remove(&uid);
                 match one.said {
                     Said::Listed => return self.api_pods.unreadable(one),
                     Said::Changed => blame::step(&uid, || self.api_pods.unread(&one, now)).flatten(),
@@ -481,6 +495,7 @@ impl Subsystem for PodSources {
             Timer::ForgetRefused => self.forget_refused(ctx),
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
+            Timer::Judge => self.judge_again(ctx),
             Timer::Tell => self.api_followers.due(self.api_pods.journal(), ctx),
             Timer::TellStatic(source) => {
                 if let Some(pods) = self.static_pods.get_mut(&source) {
@@ -491,7 +506,8 @@ impl Subsystem for PodSources {
     }
 
     fn on_release(&mut self, pod: &PodUid, ctx: &mut Ctx<Self>) {
-        let update = self.api_pods.let_in(pod, self.deps.clock.now());
+        let Some(newest) = self.api_pods.let_in(pod) else { return };
+        let update = self.heard_version(newest, ctx);
         self.tell_of_api(update, ctx);
     }
 

@@ -11,19 +11,18 @@ use bridge_kube::{ApiError, Followed, Unreadable};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use messages::facts::{Rejection, Source, SourcePod, UNSUPPORTED_FIELDS};
+use messages::facts::{Rejection, SourcePod, UNSUPPORTED_FIELDS};
 use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::{PodRef, PodUid};
-use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
 use pod_rules::origin::is_mirror;
 use pod_set::Journal;
 use pod_spec::weight::PODS_BYTES_MAX;
 use supervision::blame;
 
 use self::room::{Place, PodRoom};
+use crate::judge::{Judge, Judged, Verdict, annotate, not_judged, weight};
 use crate::restart_rules::RestartRules;
-use crate::static_pod::CONFIG_SEEN_ANNOTATION;
-use crate::unsupported::{Supported, refusal};
+use crate::unsupported::Supported;
 
 /// A piece of what is heard of the API server's pods: each pod of a list is judged by itself, or a list of large pods would hold
 /// up its thread.
@@ -65,7 +64,7 @@ impl News {
 /// All pods of the node, by UID.
 #[derive(Debug)]
 pub struct ApiPods {
-    supported: Supported,
+    supported: Arc<Supported>,
     rules: RestartRules,
     /// As the API server has them.
     pods: BTreeMap<PodUid, SourcePod>,
@@ -79,6 +78,8 @@ pub struct ApiPods {
     left_alone: BTreeMap<PodUid, Pod>,
     /// What the pods take.
     room: PodRoom,
+    /// Pods that no kubelet of this node has had, and that are being judged elsewhere.
+    new_awaited: BTreeSet<PodUid>,
 }
 
 impl ApiPods {
@@ -90,7 +91,7 @@ impl ApiPods {
     /// The same, where the pods may take so many bytes.
     fn of(incarnation: u64, rules: RestartRules, bytes_max: u64) -> Self {
         Self {
-            supported: Supported::for_api_pods(),
+            supported: Arc::new(Supported::for_api_pods()),
             rules,
             pods: BTreeMap::new(),
             journal: Journal::new(incarnation),
@@ -98,6 +99,7 @@ impl ApiPods {
             unreadable: Vec::new(),
             left_alone: BTreeMap::new(),
             room: PodRoom::new(bytes_max),
+            new_awaited: BTreeSet::new(),
         }
     }
 
@@ -143,12 +145,13 @@ impl ApiPods {
             Some(known) => {
                 let mut pod = Pod::clone(known);
                 delete(&mut pod, one);
-                let bytes = room::bytes(&pod);
-                self.take(pod, bytes, now)
+                let (pod_ref, bytes) = (PodRef::of(&pod), weight(&pod));
+                let judged = self.judge(&uid, now).of(pod);
+                self.keep(&pod_ref, bytes, judged)
             }
             None => {
                 let pod = unspecified(one, now);
-                self.room.put(&PodRef::of(&pod.pod), room::bytes(&*pod.pod), false);
+                self.room.put(&PodRef::of(&pod.pod), weight(&*pod.pod), false);
                 self.pods.insert(uid.clone(), pod.clone());
                 Some(self.journal.put(&uid, pod))
             }
@@ -164,67 +167,109 @@ impl ApiPods {
         if self.pods.contains_key(&uid) {
             return None;
         }
-        self.room.put(&pod_ref, room::bytes(&pod), false);
+        self.room.put(&pod_ref, weight(&pod), false);
         let pod = unjudged(pod, now);
         self.pods.insert(uid.clone(), pod.clone());
         Some(self.journal.put(&uid, self.rules.of(pod)))
     }
 
-    /// A pod is not left alone any more. Returns the message that tells of it, if there was news of it meanwhile.
-    pub fn let_in(&mut self, uid: &PodUid, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let pod = self.left_alone.remove(uid)?;
-        self.changed(pod, now)
+    /// A pod is not left alone any more. Returns its newest version, if there was news of it meanwhile: that has changed now.
+    pub fn let_in(&mut self, uid: &PodUid) -> Option<Pod> {
+        self.left_alone.remove(uid)
     }
 
     /// One pod is new or has changed. Returns the message that tells of it, if it brings anything new. A new pod for which there is no
     /// room is refused, and little of it is kept; of one that is known what was known goes on.
     pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let pod_ref = PodRef::of(&pod);
-        self.left_alone.remove(&pod_ref.uid);
-        let bytes = room::bytes(&pod);
-        match self.room.place(&pod_ref, bytes, || self.is_new(&pod_ref.uid)) {
-            Place::Whole => self.take(pod, bytes, now),
-            Place::Stub if !is_mirror(&pod) => self.take_stub(pod, now),
-            Place::Stub | Place::Nothing => {
-                tracing::warn!(pod = %pod_ref, bytes, "There is no room for a pod of the API server as it is now");
-                self.unread(&room::unreadable(&pod), now)
+        let bytes = weight(&pod);
+        match self.place(&pod_ref, bytes) {
+            Place::Whole => {
+                let judged = self.judge(&pod_ref.uid, now).of(pod);
+                self.keep(&pod_ref, bytes, judged)
             }
+            place => self.without_room(place, &pod, bytes, now),
         }
+    }
+
+    /// By what a version of this pod is judged now. It holds until anything else is heard of the pod.
+    pub fn judge(&self, uid: &PodUid, now: Timestamp) -> Judge {
+        let (known, supported) = (self.pods.get(uid).cloned(), self.supported.clone());
+        Judge { known, supported, rules: self.rules, now }
+    }
+
+    /// A version of a pod is being judged elsewhere. Returns the message that there is such a pod if nothing was known of it, since
+    /// its absence would mean that it has gone.
+    pub fn awaits(&mut self, uid: &PodUid) -> Option<PodSetUpdate<SourcePod>> {
+        self.left_alone.remove(uid);
+        if self.pods.contains_key(uid) {
+            return None;
+        }
+        if self.is_new(uid) {
+            self.new_awaited.insert(uid.clone());
+        }
+        self.journal.unread(uid)
+    }
+
+    /// A version of a pod has been judged elsewhere: as [`ApiPods::changed`].
+    pub fn judged(&mut self, pod: &Pod, verdict: Verdict, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
+        let pod_ref = PodRef::of(pod);
+        match self.place(&pod_ref, verdict.bytes) {
+            Place::Whole => self.keep(&pod_ref, verdict.bytes, verdict.judged),
+            place => self.without_room(place, pod, verdict.bytes, now),
+        }
+    }
+
+    /// Whether the list that is being read has this pod.
+    pub fn is_listed(&self, uid: &PodUid) -> bool {
+        self.listed.contains(uid)
+    }
+
+    fn place(&mut self, pod: &PodRef, bytes: u64) -> Place {
+        self.left_alone.remove(&pod.uid);
+        let place = self.room.place(pod, bytes, || self.is_new(&pod.uid));
+        self.new_awaited.remove(&pod.uid);
+        place
     }
 
     /// Whether no kubelet of this node has had the pod: what the first list has may run already.
     fn is_new(&self, uid: &PodUid) -> bool {
-        self.has_heard() && !self.journal.unread_uids().any(|unread| unread == uid)
+        let is_unread = || self.journal.unread_uids().any(|unread| unread == uid);
+        self.has_heard() && (self.new_awaited.contains(uid) || !is_unread())
     }
 
-    fn take(&mut self, pod: Pod, bytes: u64, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let pod_ref = PodRef::of(&pod);
+    fn keep(&mut self, pod: &PodRef, bytes: u64, judged: Option<Judged>) -> Option<PodSetUpdate<SourcePod>> {
+        let is_stub = self.room.is_stub(&pod.uid);
+        self.room.put(pod, bytes, is_stub);
+        let Judged { pod: kept, told } = judged?;
+        self.pods.insert(pod.uid.clone(), kept);
+        Some(self.journal.put(&pod.uid, told))
+    }
+
+    fn without_room(
+        &mut self,
+        place: Place,
+        pod: &Pod,
+        bytes: u64,
+        now: Timestamp,
+    ) -> Option<PodSetUpdate<SourcePod>> {
+        let pod_ref = PodRef::of(pod);
+        if place == Place::Nothing || is_mirror(pod) {
+            tracing::warn!(pod = %pod_ref, bytes, "There is no room for a pod of the API server as it is now");
+            return self.unread(&room::unreadable(pod), now);
+        }
         let known = self.pods.get(&pod_ref.uid);
-        let pod = source_pod(pod, known, &self.supported, now);
-        let is_stub = self.room.is_stub(&pod_ref.uid);
-        self.room.put(&pod_ref, bytes, is_stub);
-        self.told(&pod_ref.uid, pod)
-    }
-
-    fn take_stub(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let pod_ref = PodRef::of(&pod);
-        let known = self.pods.get(&pod_ref.uid);
-        let mut pod = room::stub(pod);
-        annotate(&mut pod, known, now);
-        let stub = match known {
-            Some(known) if *known.pod == pod => known.clone(),
-            _ => SourcePod { pod: Arc::new(pod), refused: Some(room::no_room()), made_anew: None },
-        };
-        self.room.put(&pod_ref, room::bytes(&*stub.pod), true);
-        self.told(&pod_ref.uid, stub)
-    }
-
-    fn told(&mut self, uid: &PodUid, pod: SourcePod) -> Option<PodSetUpdate<SourcePod>> {
-        if self.pods.get(uid).is_some_and(|known| Arc::ptr_eq(&known.pod, &pod.pod)) {
+        let mut stub = room::stub(pod);
+        annotate(&mut stub, known, now);
+        let bytes = weight(&stub);
+        let is_known = known.is_some_and(|known| *known.pod == stub);
+        self.room.put(&pod_ref, bytes, true);
+        if is_known {
             return None;
         }
-        self.pods.insert(uid.clone(), pod.clone());
-        Some(self.journal.put(uid, self.rules.of(pod)))
+        let refused = SourcePod { pod: Arc::new(stub), refused: Some(room::no_room()), made_anew: None };
+        self.pods.insert(pod_ref.uid.clone(), refused.clone());
+        Some(self.journal.put(&pod_ref.uid, self.rules.of(refused)))
     }
 
     /// Takes one pod as gone, with the grace period that its deletion granted. A forced deletion states that period in the last
@@ -239,6 +284,7 @@ impl ApiPods {
         self.left_alone.remove(uid);
         self.pods.remove(uid);
         self.room.remove(uid);
+        self.new_awaited.remove(uid);
         self.journal.remove(uid, gone)
     }
 
@@ -256,11 +302,6 @@ impl ApiPods {
     pub fn has_heard(&self) -> bool {
         self.journal.digest().complete
     }
-}
-
-/// What is said of a pod that is left alone and of which nothing was known.
-fn not_judged() -> Rejection {
-    Rejection::new(UNSUPPORTED_FIELDS, "PodSources leaves the pod alone after repeated panics")
 }
 
 /// A quarantined pod of which no earlier version is known: if it runs it goes on, else it waits.
@@ -287,48 +328,16 @@ fn unspecified(one: &Unreadable, now: Timestamp) -> SourcePod {
     SourcePod { pod: Arc::new(pod), refused: Some(refused), made_anew: None }
 }
 
-/// Annotates the pod with source and time; returns whether it is a mirror.
-fn annotate(pod: &mut Pod, known: Option<&SourcePod>, now: Timestamp) -> bool {
-    // Managed fields are large and of no use here.
-    pod.metadata.managed_fields = None;
-    let annotations = pod.metadata.annotations.get_or_insert_default();
-    let is_mirror = annotations.contains_key(CONFIG_MIRROR);
-    if !is_mirror {
-        let seen = known
-            .and_then(|known| known.pod.metadata.annotations.as_ref()?.get(CONFIG_SEEN_ANNOTATION).cloned());
-        annotations.insert(CONFIG_SOURCE.to_owned(), Source::Api.as_str().to_owned());
-        annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen.unwrap_or_else(|| now.to_string()));
-    }
-    is_mirror
-}
-
-fn source_pod(mut pod: Pod, known: Option<&SourcePod>, supported: &Supported, now: Timestamp) -> SourcePod {
-    let is_mirror = annotate(&mut pod, known, now);
-    let refused = if is_mirror { None } else { refused(&pod, known, supported) };
-    match known {
-        // Without a change the same `Arc` goes on, so that receivers compare pointers.
-        Some(known) if *known.pod == pod && known.refused == refused => known.clone(),
-        _ => SourcePod { pod: Arc::new(pod), refused, made_anew: None },
-    }
-}
-
-fn refused(pod: &Pod, known: Option<&SourcePod>, supported: &Supported) -> Option<Rejection> {
-    // A spec that has not changed asks for the same as before; statuses change often.
-    let judged = known.filter(|known| known.refused.as_ref() != Some(&not_judged()));
-    if let Some(known) = judged.filter(|known| known.pod.spec == pod.spec) {
-        return known.refused.clone();
-    }
-    refusal(pod, supported)
-}
-
 #[cfg(test)]
 mod tests {
     use bridge_kube::{Deletion, Said};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
     use pod_set::PodSet;
     use serde_json::json;
 
     use super::*;
+    use crate::static_pod::CONFIG_SEEN_ANNOTATION;
     use crate::unsupported::unsupported;
 
     fn pod(uid: &str, spec: serde_json::Value) -> Pod {
@@ -409,6 +418,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_judged_elsewhere_is_there_meanwhile_and_stays_as_it_was_known() {
+        let (mut pods, mut heard) = (nothing(), PodSet::default());
+        let uid = PodUid::new("a");
+        heard.take(all(&mut pods, vec![], &BTreeSet::new()).unwrap());
+        heard.take(pods.awaits(&uid).unwrap());
+        assert!(heard.is_unread(&uid) && pods.awaits(&uid).is_none(), "once");
+        let judged = pods.judge(&uid, NOW).of(plain("a")).expect("it is new");
+        heard.take(pods.judged(&uid, judged));
+        assert!(heard.get(&uid).is_some() && !heard.is_unread(&uid));
+        assert!(pods.awaits(&uid).is_none(), "it is known");
+        assert!(pods.judge(&uid, NOW).of(plain("a")).is_none(), "no news");
+        pods.note_listed(uid.clone());
+        assert!(pods.is_listed(&uid) && !pods.is_listed(&PodUid::new("b")));
+    }
+
+    #[test]
     fn an_echo_is_told_to_nobody() {
         let mut pods = nothing();
         all(&mut pods, vec![plain("a"), plain("b")], &BTreeSet::new());
@@ -432,10 +457,13 @@ mod tests {
         assert_eq!((told(&pods, "a").pod.metadata.labels.clone(), told(&pods, "a").refused), (None, None));
         assert_eq!(told(&pods, "b").refused, Some(not_judged()));
         assert!(pods.leave_alone(plain("b"), NOW).is_none(), "no news");
-        assert!(["a", "b"].iter().all(|uid| pods.let_in(&PodUid::new(uid), NOW).is_some()));
+        for uid in ["a", "b"] {
+            let newest = pods.let_in(&PodUid::new(uid)).expect("there was news of it");
+            assert!(pods.changed(newest, NOW).is_some(), "{uid}");
+        }
         assert!(told(&pods, "a").pod.metadata.labels.is_some());
         assert_eq!(told(&pods, "b").refused, None);
-        assert!(pods.let_in(&PodUid::new("b"), NOW).is_none());
+        assert!(pods.let_in(&PodUid::new("b")).is_none());
     }
 
     #[test]

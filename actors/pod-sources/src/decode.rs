@@ -195,8 +195,13 @@ fn one(document: Node) -> Result<(Pod, Vec<FieldProblem>), Vec<FieldProblem>> {
         Some(Node::Sequence(volumes)) => volumes.len(),
         _ => 0,
     };
-    match nesting::excess(spec.map_or(0, nested), volumes) {
-        Some(problem) => Err(vec![FieldProblem { path: "spec".to_owned(), problem }]),
+    let parts = [("spec", spec, volumes), ("metadata", document.get("metadata"), 0)];
+    let excess = parts.into_iter().find_map(|(path, part, volumes)| {
+        let problem = nesting::excess(part.map_or(0, nested), volumes)?;
+        Some(FieldProblem { path: path.to_owned(), problem })
+    });
+    match excess {
+        Some(problem) => Err(vec![problem]),
         None => strict::from_node(&without_status(document)),
     }
 }

@@ -12,6 +12,7 @@ pub mod api_pods;
 pub mod decode;
 pub mod default;
 mod fetched;
+pub mod judge;
 mod manifest_pods;
 pub mod manifests;
 pub mod pod_security;

@@ -18,6 +18,8 @@ use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps};
 use stage::{Neighbour, Stage, alone, api_pod};
 use supervision::Supervised;
 
+#[path = "alone/large.rs"]
+mod large;
 #[path = "alone/submission.rs"]
 mod submission;
 
@@ -71,6 +73,7 @@ impl Neighbours {
             api: Some(Arc::new(self.api.client(&Io::current()))),
             submissions: None,
             node: Some(self.node.address()),
+            compute: stage.fakes.compute.clone(),
             clock: stage.fakes.clock.clone(),
             manager: self.manager.address(),
             api_pods: self.api_pods.address(),

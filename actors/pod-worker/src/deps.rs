@@ -146,6 +146,14 @@ pub struct PodWorkerDeps {
     pub fault_point: Option<FaultPoint>,
 }
 
+impl PodWorkerDeps {
+    /// The same for work of one namespace's pods, which leaves the other namespaces their places on the disk and for computing.
+    pub(crate) fn for_namespace(&self, namespace: &str) -> Self {
+        let (dirs, compute) = (self.dirs.for_namespace(namespace), self.compute.for_namespace(namespace));
+        Self { dirs, compute, ..self.clone() }
+    }
+}
+
 impl fmt::Debug for PodWorkerDeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PodWorkerDeps").field("config", &self.config).finish_non_exhaustive()

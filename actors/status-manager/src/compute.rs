@@ -1,5 +1,7 @@
 //! A pod's status from its facts: the one pure function behind the actor.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodSpec, PodStatus};
 use messages::facts::{DesiredPod, Rejection, Source, UNSUPPORTED_FIELDS, WorkerState};
@@ -40,9 +42,12 @@ pub fn compute(
         effective::of_pod(spec, &mut status);
     }
     status.conditions.get_or_insert_default().extend(conditions::quarantined(&facts.quarantine));
+    let known = previous.and_then(|p| p.conditions.as_deref()).unwrap_or_default().iter();
+    // Of several of one type the first that tells a generation counts.
+    let observed: BTreeMap<&str, i64> =
+        known.rev().filter_map(|known| Some((&*known.type_, known.observed_generation?))).collect();
     for condition in status.conditions.iter_mut().flatten() {
-        let known = previous.and_then(|p| p.conditions.as_ref()).into_iter().flatten();
-        let observed = known.filter(|c| c.type_ == condition.type_).find_map(|c| c.observed_generation);
+        let observed = observed.get(&*condition.type_).copied();
         condition.observed_generation = generation(desired).max(observed);
     }
     if status.conditions.as_ref().is_some_and(Vec::is_empty) {

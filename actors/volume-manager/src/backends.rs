@@ -87,7 +87,9 @@ impl Backends {
     pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> Self {
         let namespace = namespace.unwrap_or(OF_NO_NAMESPACE);
         let (mounts, flex) = (self.mounts.for_namespace(namespace), self.flex.of_tenant(namespace));
-        Self { mounts, flex, ..self.clone() }
+        let (pod_dirs, compute) =
+            (self.pod_dirs.for_namespace(namespace), self.compute.for_namespace(namespace));
+        Self { mounts, flex, pod_dirs, compute, ..self.clone() }
     }
 
     pub(crate) fn node(&self) -> NodeFacts<'_> {

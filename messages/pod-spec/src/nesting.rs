@@ -1,12 +1,12 @@
-//! PURE: how much a pod's spec may nest. It is counted before the spec is built: three bytes of text become three kilobytes in a list
+//! PURE: how much a pod's spec, its metadata and its status may nest each. It is counted before the spec is built: three bytes of text become three kilobytes in a list
 //! of volumes, so that an object that the API server keeps, or a manifest, could take gigabytes here, and again with each change.
 
-/// The most objects and lists that a spec nests.
+/// The most objects and lists that a part of a pod nests: its spec, its metadata or its status.
 pub const NESTED_MAX: usize = 65_536;
 /// A volume counts so much more: in memory it has room for each of its kinds, and takes as much as a dozen others.
 const VOLUME: usize = 12;
 
-/// Says what is wrong with a spec that nests so many objects and lists, itself among them, and has so many volumes; `None` if it is
+/// Says what is wrong with a part that nests so many objects and lists, itself among them, and has so many volumes; `None` if it is
 /// not too much.
 #[must_use]
 pub fn excess(nested: usize, volumes: usize) -> Option<String> {

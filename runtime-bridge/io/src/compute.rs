@@ -16,6 +16,10 @@ pub type Piece = Box<dyn FnOnce() + Send>;
 pub trait Compute: Send + Sync + fmt::Debug {
     /// Does a piece, after all earlier pieces of the same pod. Its panic continues in the caller that awaits the future.
     fn run(&self, pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>>;
+
+    /// The same for the pods of one namespace, which have at most half of the places: whatever they compute, other namespaces' pods
+    /// wait for none of it.
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn Compute>;
 }
 
 impl Compute for Lane {
@@ -24,6 +28,10 @@ impl Compute for Lane {
             piece();
             Ok(())
         })
+    }
+
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn Compute> {
+        Arc::new(self.of_tenant(namespace))
     }
 }
 
@@ -37,6 +45,10 @@ impl Compute for Inline {
     fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
         piece();
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn for_namespace(&self, _namespace: &str) -> Arc<dyn Compute> {
+        Arc::new(*self)
     }
 }
 
@@ -80,5 +92,30 @@ mod tests {
         free.send(()).expect("the first piece waits");
         assert_eq!(first.await.expect("no panic"), Ok(true));
         assert_eq!(computed(&(Arc::new(Inline) as _), "a", || 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn pieces_of_one_namespace_leave_places_to_the_others() {
+        let lane = Lane::new("test", tokio::runtime::Handle::current());
+        let (free, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Arc::new(std::sync::Mutex::new(gate));
+        let crowd = lane.for_namespace("crowd");
+        let hang = |number: usize| {
+            let (crowd, gate) = (crowd.clone(), gate.clone());
+            let piece = move || gate.lock().expect("no panic").recv().is_err();
+            tokio::spawn(async move { computed(&crowd, &number.to_string(), piece).await })
+        };
+        let pieces: Vec<_> = (0..crate::LANE_THREADS_MAX).map(hang).collect();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let other = lane.for_namespace("other");
+        let soon = std::time::Duration::from_secs(30);
+        let done = tokio::time::timeout(soon, computed(&other, "pod", || 7)).await;
+        assert_eq!(done, Ok(Ok(7)));
+        drop(free);
+        for piece in pieces {
+            assert_eq!(piece.await.expect("no panic"), Ok(true));
+        }
     }
 }

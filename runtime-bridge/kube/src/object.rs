@@ -98,10 +98,13 @@ struct Nested {
     volumes: usize,
 }
 
+/// What is nested in the parts of an object: of each its author, or another writer, chooses how much.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Specified {
+struct Parts {
+    metadata: Nested,
     spec: Nested,
+    status: Nested,
 }
 
 /// The key of an object.
@@ -174,22 +177,28 @@ impl<'de> Visitor<'de> for Counting {
     }
 }
 
-/// What is wrong with a spec that nests more than any needs; `None` if nothing is.
-fn excess(bytes: &[u8]) -> Result<Option<String>, String> {
+/// The name of a spec among the parts of an object.
+const SPEC: &str = "spec";
+
+/// The first part of an object that nests more than any needs, and what is wrong with it; `None` if none does.
+fn excess(bytes: &[u8]) -> Result<Option<(&'static str, String)>, String> {
     if bytes.len() <= COUNTED_FROM_BYTES {
         return Ok(None);
     }
-    let Specified { spec } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    Ok(nesting::excess(spec.count, spec.volumes))
+    let Parts { metadata, spec, status } =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let all =
+        [(SPEC, spec.count, spec.volumes), ("metadata", metadata.count, 0), ("status", status.count, 0)];
+    Ok(all.into_iter().find_map(|(part, count, volumes)| Some((part, nesting::excess(count, volumes)?))))
 }
 
 /// Decodes an object, without what is nothing to a kubelet.
 ///
 /// # Errors
-/// The bytes are no such object, or its spec nests more than any needs.
+/// The bytes are no such object, or a part of it nests more than any needs.
 pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     match excess(bytes)? {
-        Some(excess) => Err(format!("its spec {excess}")),
+        Some((part, excess)) => Err(format!("its {part} {excess}")),
         None => build(bytes),
     }
 }
@@ -197,15 +206,17 @@ pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
 /// The same for an object that the server has just written: that is done, so a spec that nests more than any needs is no error, and is
 /// left out.
 pub(super) fn decode_written<K: Object>(bytes: &[u8]) -> Result<K, String> {
-    if excess(bytes)?.is_none() {
-        return build(bytes);
+    match excess(bytes)? {
+        None => return build(bytes),
+        Some((SPEC, _)) => {}
+        Some((part, excess)) => return Err(format!("its {part} {excess}")),
     }
     let parts: serde_json::Result<BTreeMap<String, &RawValue>> = serde_json::from_slice(bytes);
     let without_spec = parts.and_then(|mut parts| {
-        parts.remove("spec");
+        parts.remove(SPEC);
         serde_json::to_vec(&parts)
     });
-    build(&without_spec.map_err(|error| error.to_string())?)
+    decode(&without_spec.map_err(|error| error.to_string())?)
 }
 
 fn build<K: Object>(bytes: &[u8]) -> Result<K, String> {
@@ -270,6 +281,27 @@ mod tests {
         assert!(read(others(65_534)).is_err_and(|why| why.contains("nests 65537")));
         let elsewhere = json!({ "containers": [], "other": { "volumes": vec![json!({}); 65_532] } });
         assert!(read(elsewhere).is_ok(), "what has the name elsewhere is no volume");
+    }
+
+    #[test]
+    fn metadata_and_a_status_that_nest_more_than_any_need_are_not_built_either() {
+        let object = |owners: usize, conditions: usize| {
+            let owners = vec![json!({ "apiVersion": "", "kind": "", "name": "", "uid": "" }); owners];
+            let conditions = vec![json!({ "type": "", "status": "" }); conditions];
+            let metadata = json!({ "uid": "c", "ownerReferences": owners });
+            json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "conditions": conditions } })
+                .to_string()
+        };
+        let read = |owners: usize, conditions: usize| {
+            let read = read_object::<Pod>(object(owners, conditions).as_bytes(), Said::Changed);
+            read.map(|_| ()).map_err(|unreadable| unreadable.0.why)
+        };
+        // The part itself, and its list.
+        assert_eq!(read(NESTED_MAX - 2, NESTED_MAX - 2), Ok(()));
+        assert!(read(NESTED_MAX - 1, 0).is_err_and(|why| why.starts_with("its metadata nests 65537")));
+        assert!(read(0, NESTED_MAX - 1).is_err_and(|why| why.starts_with("its status nests 65537")));
+        let written = decode_written::<Pod>(object(0, NESTED_MAX - 1).as_bytes());
+        assert!(written.is_err_and(|why| why.starts_with("its status nests")));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) fn open_beneath(
 ) -> Result<OwnedFd, Errno> {
     let (root, resolve) = (root.as_fd(), resolve | ResolveFlags::BENEATH);
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    // Opening a directory waits for no process; a file that was found is opened by `tenant_files::reopen`.
+    let flags = if flags.contains(OFlags::PATH) { flags } else { flags | OFlags::DIRECTORY };
     let follows = !resolve.contains(ResolveFlags::NO_SYMLINKS);
     for _ in 0..TRIES_MAX {
         match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {

@@ -11,4 +11,5 @@ pub mod host;
 pub mod iptables;
 pub mod mounts;
 pub mod stats;
+mod tenant_files;
 mod under_way;

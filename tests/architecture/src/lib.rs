@@ -20,5 +20,6 @@ mod ports;
 mod source;
 mod style;
 mod tells;
+mod tenant_files;
 mod tree;
 mod words;

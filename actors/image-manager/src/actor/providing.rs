@@ -60,7 +60,7 @@ impl ImageManager {
             accounts: deps.accounts.clone(),
             tokens: deps.tokens.clone(),
             kept: deps.answers.clone(),
-            compute: deps.compute.clone(),
+            compute: deps.compute.for_namespace(&asker.ask.pod.namespace),
             metrics: deps.metrics.clone(),
         };
         let pod = asker.ask.pod.clone();

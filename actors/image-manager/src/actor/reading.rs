@@ -47,7 +47,8 @@ impl ImageManager {
             Err(error) => return self.look_with(askers, Err(error), ctx),
         };
         let repositories = askers.iter().map(|(_, image)| repository(image)).collect();
-        let fitting = secrets::fitting(self.deps.compute.clone(), pod, found, repositories);
+        let compute = self.deps.compute.for_namespace(&pod.namespace);
+        let fitting = secrets::fitting(compute, pod, found, repositories);
         ctx.effect("parse secrets", Some(key.0.clone()), fitting, move |actor, fitting, ctx| {
             actor.look_with(askers, fitting, ctx);
         });

@@ -10,8 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::facts::Rejection;
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::OUT_OF_KUBELET_ROOM;
-use pod_spec::weight::{GROWN, PODS_BYTES_MAX, Weigher, Weights};
-use serde::Serialize;
+use pod_spec::weight::{GROWN, PODS_BYTES_MAX, Weights};
+
+use crate::judge::weight;
 
 /// What is kept of a pod without room takes about so much.
 const STUB_BYTES: u64 = 8 * 1024;
@@ -93,14 +94,6 @@ impl PodRoom {
     }
 }
 
-/// About how many bytes of memory this takes.
-pub(super) fn bytes(of: &impl Serialize) -> u64 {
-    let mut weigher = Weigher::default();
-    // Writing there does not fail, and an API object has string keys only, hence is JSON.
-    let _ = serde_json::to_writer(&mut weigher, of);
-    weigher.bytes()
-}
-
 /// Why a pod is refused for which there is no room.
 pub(super) fn no_room() -> Rejection {
     let max = PODS_BYTES_MAX >> 20;
@@ -112,43 +105,33 @@ pub(super) fn no_room() -> Rejection {
 }
 
 /// What is kept of such a pod: its identity, its deletion and its status.
-pub(super) fn stub(pod: Pod) -> Pod {
-    let ObjectMeta {
-        name,
-        namespace,
-        uid,
-        generation,
-        resource_version,
-        creation_timestamp,
-        deletion_timestamp,
-        deletion_grace_period_seconds,
-        ..
-    } = pod.metadata;
+pub(super) fn stub(pod: &Pod) -> Pod {
+    let whole = &pod.metadata;
     let metadata = ObjectMeta {
-        name,
-        namespace,
-        uid,
-        generation,
-        resource_version,
-        creation_timestamp,
-        deletion_timestamp,
-        deletion_grace_period_seconds,
+        name: whole.name.clone(),
+        namespace: whole.namespace.clone(),
+        uid: whole.uid.clone(),
+        generation: whole.generation,
+        resource_version: whole.resource_version.clone(),
+        creation_timestamp: whole.creation_timestamp.clone(),
+        deletion_timestamp: whole.deletion_timestamp.clone(),
+        deletion_grace_period_seconds: whole.deletion_grace_period_seconds,
         ..ObjectMeta::default()
     };
-    let node_name = pod.spec.and_then(|spec| spec.node_name);
+    let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     let spec = PodSpec { node_name, ..PodSpec::default() };
-    Pod { metadata, spec: Some(spec), status: pod.status.map(short) }
+    Pod { metadata, spec: Some(spec), status: pod.status.as_ref().map(short) }
 }
 
-fn short(status: PodStatus) -> PodStatus {
-    if bytes(&status) <= STATUS_BYTES_MAX {
-        return status;
+fn short(status: &PodStatus) -> PodStatus {
+    if weight(status) <= STATUS_BYTES_MAX {
+        return status.clone();
     }
-    let word = |word: Option<String>| word.filter(|word| word.len() <= WORD_BYTES_MAX);
+    let word = |word: &Option<String>| word.clone().filter(|word| word.len() <= WORD_BYTES_MAX);
     PodStatus {
-        phase: word(status.phase),
-        qos_class: word(status.qos_class),
-        start_time: status.start_time,
+        phase: word(&status.phase),
+        qos_class: word(&status.qos_class),
+        start_time: status.start_time.clone(),
         ..PodStatus::default()
     }
 }

@@ -63,7 +63,7 @@ fn a_new_pod_beyond_the_share_of_its_namespace_is_refused_and_little_of_it_is_ke
     assert_eq!((stub.pod.metadata.name.as_deref(), stub.pod.metadata.labels.as_ref()), (Some("c"), None));
     assert_eq!(stub.pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("n"));
     assert_eq!(stub.pod.status.as_ref().and_then(|status| status.qos_class.as_deref()), Some("BestEffort"));
-    assert!(room::bytes(&*stub.pod) < 8 * 1024, "{}", room::bytes(&*stub.pod));
+    assert!(weight(&*stub.pod) < 8 * 1024, "{}", weight(&*stub.pod));
     assert!(pods.changed(pod("crowd", "c", 100 * KB), NOW).is_none(), "no news");
 
     pods.gone(&pod("crowd", "a", 0));

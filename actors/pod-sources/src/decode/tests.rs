@@ -72,6 +72,10 @@ fn a_spec_that_nests_more_than_any_pod_needs_is_not_built() {
     let list = format!(r#"{{"apiVersion":"v1","kind":"PodList","items":[{}]}}"#, text(5_042));
     let error = decode_pods("http://x", list.as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), format!("http://x: items[0].{why}"));
+    let owners = vec!["{}"; 65_535].join(",");
+    let metadata = format!(r#"{{"name":"web","ownerReferences":[{owners}]}}"#);
+    let text = format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{metadata},"spec":{{}}}}"#);
+    assert!(error_of(&text).starts_with("web.yaml: metadata: nests 65537 objects and lists"), "metadata");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::*;
 
 /// Needs this long for each piece of computing; with nothing there, no piece ends.
 #[derive(Debug)]
-struct Slow(Option<Duration>);
+pub(super) struct Slow(pub(super) Option<Duration>);
 
 impl Compute for Slow {
     fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
@@ -32,6 +32,10 @@ impl Compute for Slow {
             Ok(())
         }
         .boxed()
+    }
+
+    fn for_namespace(&self, _namespace: &str) -> Arc<dyn Compute> {
+        Arc::new(Self(self.0))
     }
 }
 

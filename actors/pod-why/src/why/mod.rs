@@ -11,6 +11,8 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use pod_rules::conditions;
@@ -302,8 +304,8 @@ fn volume(volume: &Volume) -> VolumeNow {
 fn troubles(facts: &Facts<'_>) -> Vec<ConditionNow> {
     let spec = facts.subject.pod.and_then(|pod| pod.spec.as_ref());
     let gates = spec.and_then(|spec| spec.readiness_gates.as_deref()).unwrap_or_default();
-    let is_wanted =
-        |type_: &str| WANTED.contains(&type_) || gates.iter().any(|gate| gate.condition_type == type_);
+    let gates: BTreeSet<&str> = gates.iter().map(|gate| &*gate.condition_type).collect();
+    let is_wanted = |type_: &str| WANTED.contains(&type_) || gates.contains(type_);
     let text = |field: &Option<String>| said(field.as_deref().unwrap_or_default());
     let wrong = facts.conditions().iter().filter(|one| (one.status == "True") != is_wanted(&one.type_));
     wrong

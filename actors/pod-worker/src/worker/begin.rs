@@ -127,7 +127,8 @@ impl PodWorker {
         let pod = self.pod.clone()?;
         let (progress, sandbox_made) = (self.progress.clone(), self.sandbox_made.clone());
         let (pulls, asks) = (self.pull_time.clone(), self.image_asks.clone());
-        Some(Executor { deps: self.deps.clone(), pod, progress, sandbox_made, pulls, asks })
+        let deps = self.deps.for_namespace(&pod.namespace);
+        Some(Executor { deps, pod, progress, sandbox_made, pulls, asks })
     }
 
     fn started(&mut self, kind: TaskKind, effect: EffectId, ctx: &mut Ctx<Self>) {

@@ -26,6 +26,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
         api: bridge.cluster_api(Traffic::Node).map(|api| api as _),
         submissions,
         node: actors.resend_node(),
+        compute: bridge.compute.clone(),
         clock: bridge.clock.clone(),
         manager: actors.manager.address(),
         api_pods: actors.manager.address(),

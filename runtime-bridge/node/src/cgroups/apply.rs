@@ -2,7 +2,6 @@
 //! controllers down.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use super::detect::Hierarchy;
 use super::sys::{Tree, below, gone};
 use super::values::{Setting, version_1, version_2};
 use super::{CgroupError, CgroupValues, CgroupVersion, Ensured};
+use crate::tenant_files;
 
 /// How often a cgroup is made again that another process removes while it is being made.
 const ATTEMPTS: u32 = 4;
@@ -147,7 +147,8 @@ impl Tree {
     fn inherit_cpuset(&self, dir: &Path) -> Result<(), Failure> {
         for name in ["cpuset.cpus", "cpuset.mems"] {
             let file = dir.join(name);
-            let read = |file: &Path| fs::read_to_string(file).map_err(|error| failed("read", file, &error));
+            let read =
+                |file: &Path| tenant_files::kernel_text(file).map_err(|error| failed("read", file, &error));
             if !read(&file)?.trim().is_empty() {
                 continue;
             }
@@ -202,7 +203,7 @@ impl Tree {
         ensured: &mut Ensured,
     ) -> Result<(), (Failure, Option<Errno>)> {
         let file = dir.join(&setting.file);
-        match fs::read_to_string(&file) {
+        match tenant_files::kernel_text(&file) {
             Ok(current) if setting.held_by(&current) => return Ok(()),
             // A file that cannot be read may still be writable, so the write is tried.
             Ok(_) => {}
@@ -240,5 +241,5 @@ fn not_written(file: &Path, value: &str, error: &io::Error) -> Failure {
 }
 
 fn words(file: &Path) -> io::Result<BTreeSet<String>> {
-    Ok(fs::read_to_string(file)?.split_whitespace().map(str::to_owned).collect())
+    Ok(tenant_files::kernel_text(file)?.split_whitespace().map(str::to_owned).collect())
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use crate::tenant_files;
+
 /// Changes to a cgroup file system. Reading is plain reading of files.
 pub(super) trait Files: Send + Sync + std::fmt::Debug {
     /// Makes one directory; the kernel fills it with files.
@@ -28,6 +30,6 @@ impl Files for KernelFiles {
     }
 
     fn write(&self, file: &Path, text: &str) -> io::Result<()> {
-        fs::OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes())
+        tenant_files::kernel_write(file)?.write_all(text.as_bytes())
     }
 }

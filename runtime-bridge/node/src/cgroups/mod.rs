@@ -48,12 +48,18 @@ pub enum CgroupError {
     /// No file system of type cgroup or cgroup2 is mounted.
     #[error("no cgroup hierarchy is mounted")]
     NotMounted,
+    /// A process holds a lease on a file of its cgroup.
+    #[error("cannot read {path}: a process holds a lease on it", path = path.display())]
+    Leased {
+        /// The file.
+        path: PathBuf,
+    },
     /// Processes are left in a pod's cgroup, so nothing of it was removed.
     #[error("cgroup of pod {uid} is not removed: processes {pids:?} are left in it")]
     ProcessesLeft {
         /// The pod's UID.
         uid: String,
-        /// The process IDs, ascending.
+        /// The process IDs, ascending; none if they cannot be listed for a lease of one of them.
         pids: Vec<u32>,
     },
     /// A cgroup that others have to make does not exist in every hierarchy.
@@ -196,7 +202,8 @@ pub trait Cgroups: CgroupReads {
     /// All cgroups of pods, sorted by UID; a cgroup that is left in only one hierarchy counts, too.
     fn list_pod_cgroups(&self) -> Done<Vec<PodCgroup>>;
 
-    /// Sends SIGKILL to every process in the pod's cgroup and in those below it. How many there were.
+    /// Sends SIGKILL to every process in the pod's cgroup and in those below it. How many there were; at least one if they cannot be
+    /// listed.
     fn kill(&self, uid: &str) -> Done<usize>;
 
     /// Removes the pod's cgroup and those below it from every hierarchy and class. If processes are left, nothing is

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,10 @@ use super::{
     PodCgroup, QosClass, detect,
 };
 use crate::mounts::mountinfo;
+use crate::tenant_files;
 use bridge_io::Lane;
 use bridge_pace::{Backoff, panics};
 
-/// The most bytes of a `cgroup.procs`; the kernel has at most 4,194,304 processes with 8 bytes each.
-const PROCS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The most cgroups below one pod that are walked.
 const BELOW_POD_MAX: usize = 100_000;
 /// The kernel answers "busy" for a moment after the last process has gone; removals are repeated this often.
@@ -242,7 +241,10 @@ impl Cgroups for SystemCgroups {
             let dirs = tree.with_those_below(uid)?;
             // A frozen cgroup makes no new processes while its processes are killed.
             let frozen = Frozen::of(&dirs);
-            let pids = tree.pids(&dirs)?;
+            let pids = match tree.pids(&dirs) {
+                Err(error @ CgroupError::Leased { .. }) => return tree.kill_unseen(&dirs).ok_or(error),
+                pids => pids?,
+            };
             for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(i32::try_from(*pid).ok()?))
             {
                 // A process that has ended meanwhile is no failure.
@@ -267,20 +269,21 @@ impl Cgroups for SystemCgroups {
     }
 }
 
-/// Cgroups that are frozen until this is dropped. A cgroup that cannot be frozen keeps running.
-struct Frozen(Vec<FreezerController>);
+/// Cgroups that are frozen until this is dropped, and the file of each. A cgroup that cannot be frozen keeps running.
+struct Frozen(Vec<(FreezerController, PathBuf)>);
 
 impl Frozen {
     /// Freezes the cgroups that have a file for it; freezing a cgroup stops those below it, too.
     fn of(dirs: &[PathBuf]) -> Self {
         let freezer = |dir: &PathBuf| {
             let unified = dir.join("cgroup.freeze").exists();
-            let has = unified || dir.join("freezer.state").exists();
-            has.then(|| FreezerController::new(dir.clone(), dir.clone(), unified))
+            let file = dir.join(if unified { "cgroup.freeze" } else { "freezer.state" });
+            file.exists().then(|| (FreezerController::new(dir.clone(), dir.clone(), unified), file))
         };
-        let freezers: Vec<FreezerController> = dirs.iter().filter_map(freezer).collect();
-        for freezer in &freezers {
-            let _ = freezer.freeze();
+        let freezers: Vec<_> = dirs.iter().filter_map(freezer).collect();
+        for (freezer, file) in &freezers {
+            // The crate's own open would wait for the lease of a container, which gets none while the file is open here.
+            let _ = tenant_files::kernel_write(file).map(|_held| freezer.freeze());
         }
         Self(freezers)
     }
@@ -288,9 +291,13 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        for freezer in &self.0 {
-            if let Err(error) = freezer.thaw() {
-                tracing::debug!(%error, "A cgroup is not thawed: it is gone");
+        for (freezer, file) in &self.0 {
+            let thawed = match tenant_files::kernel_write(file) {
+                Ok(_held) => freezer.thaw().map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = thawed {
+                tracing::debug!(%error, "A cgroup is not thawed: it is gone, or a container holds a lease on its file");
             }
         }
     }
@@ -364,12 +371,28 @@ impl Tree {
         Ok(pids.into_iter().collect())
     }
 
+    /// An error if a process is left in these cgroups of a pod, such as one that holds a lease on the list of them.
+    fn none_is_left(&self, uid: &str, dirs: &[PathBuf]) -> Result<(), CgroupError> {
+        let pids = match self.pids(dirs) {
+            Err(CgroupError::Leased { .. }) => Vec::new(),
+            Ok(pids) if pids.is_empty() => return Ok(()),
+            pids => pids?,
+        };
+        Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids })
+    }
+
+    /// Has the kernel kill all processes of these cgroups, where it can (version 2, since Linux 5.14): a container may hold a lease on
+    /// the list of its processes, again and again, but not on a file of the pod's cgroup, which it does not see. How many cgroups
+    /// were killed so; `None` if none was.
+    fn kill_unseen(&self, dirs: &[PathBuf]) -> Option<usize> {
+        let killed =
+            dirs.iter().filter(|dir| self.files.write(&dir.join("cgroup.kill"), "1").is_ok()).count();
+        (killed > 0).then_some(killed)
+    }
+
     /// The names of the pod's existing cgroups; an error if any of them has processes.
     fn without_processes(&self, uid: &str) -> Result<Vec<String>, CgroupError> {
-        let pids = self.pids(&self.with_those_below(uid)?)?;
-        if !pids.is_empty() {
-            return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
-        }
+        self.none_is_left(uid, &self.with_those_below(uid)?)?;
         let mut found = Vec::new();
         for qos in QosClass::ALL {
             let name = self.names.pod(qos, uid)?;
@@ -383,10 +406,7 @@ impl Tree {
     fn remove(&self, uid: &str) -> Result<(), CgroupError> {
         let dirs = self.with_those_below(uid)?;
         for attempt in 1.. {
-            let pids = self.pids(&dirs)?;
-            if !pids.is_empty() {
-                return Err(CgroupError::ProcessesLeft { uid: uid.to_owned(), pids });
-            }
+            self.none_is_left(uid, &dirs)?;
             match self.remove_backwards(&dirs) {
                 Err((dir, error))
                     if error.kind() != io::ErrorKind::ResourceBusy || attempt == BUSY_ATTEMPTS =>
@@ -443,15 +463,14 @@ fn children(dir: &Path) -> Result<Vec<PathBuf>, CgroupError> {
 
 pub(super) fn pids_in(dir: &Path) -> Result<Vec<u32>, CgroupError> {
     let path = dir.join("cgroup.procs");
-    let mut text = String::new();
-    let read = fs::File::open(&path).and_then(|file| file.take(PROCS_BYTES_MAX).read_to_string(&mut text));
-    match read {
+    let text = match tenant_files::kernel_text(&path) {
         Err(error) if gone(&error) => return Ok(Vec::new()),
+        Err(error) if tenant_files::is_leased(&error) => return Err(CgroupError::Leased { path }),
         // A threaded cgroup of version 2: the cgroup above lists its processes.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) => {
             return Ok(Vec::new());
         }
-        read => read.map_err(failed("read", &path))?,
+        text => text.map_err(failed("read", &path))?,
     };
     text.lines()
         .map(|line| {

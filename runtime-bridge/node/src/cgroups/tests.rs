@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 
+use super::files::{Files, KernelFiles};
 use super::kernel::FakeKernel;
 use super::*;
+use crate::tenant_files::tests::Lease;
 
 /// Makes cgroups and processes, as a runtime does.
 trait Machine {
@@ -439,4 +441,41 @@ async fn the_kernel_holds_a_pods_values() {
     if ensured.not_held.is_empty() {
         assert_eq!(checked, Ok(()));
     }
+}
+
+/// A container may hold a lease on the files of its own cgroup.
+#[test]
+fn a_lease_on_a_file_of_a_cgroup_is_waited_for_by_no_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cgroup.procs");
+    fs::write(&file, "1\n2\n").unwrap();
+    assert_eq!(sys::pids_in(dir.path()), Ok(vec![1, 2]));
+    let Some(_lease) = Lease::on(&file) else { return };
+    let read = sys::pids_in(dir.path()).unwrap_err().to_string();
+    let written = KernelFiles.write(&file, "3").unwrap_err().to_string();
+    for error in [read, written] {
+        assert!(error.ends_with("a process holds a lease on it"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_leases_the_list_of_its_processes_is_killed_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = dir.path().join(&POD[1..]);
+    fs::create_dir_all(pod.join("container")).unwrap();
+    for file in ["cgroup.procs", "cgroup.kill", "container/cgroup.procs"] {
+        fs::write(pod.join(file), "").unwrap();
+    }
+    let unified = vec![Hierarchy { path: dir.path().to_owned(), controllers: Vec::new() }];
+    let sizes = PageSizes { page: 4096, huge: Vec::new() };
+    let names = names(CgroupDriver::Cgroupfs, "/");
+    let cgroups = SystemCgroups::at(CgroupVersion::V2, unified, sizes, names, Handle::current());
+    let Some(_lease) = Lease::on(&pod.join("container/cgroup.procs")) else { return };
+    let left = CgroupError::ProcessesLeft { uid: "u-1".to_owned(), pids: Vec::new() };
+    assert_eq!(cgroups.remove_pod_cgroup("u-1").await, Err(left), "so that what is left is killed");
+    assert_eq!(cgroups.kill("u-1").await, Ok(1));
+    assert_eq!(fs::read_to_string(pod.join("cgroup.kill")).unwrap(), "1");
+    fs::remove_file(pod.join("cgroup.kill")).unwrap();
+    let error = cgroups.kill("u-1").await.unwrap_err().to_string();
+    assert!(error.ends_with("a process holds a lease on it"), "an old kernel: {error}");
 }

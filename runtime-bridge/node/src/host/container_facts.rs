@@ -6,6 +6,7 @@ use std::path::Path;
 use super::SelinuxLabels;
 use crate::cgroups::CgroupVersion;
 use crate::mounts::{MountPoint, mountinfo};
+use crate::tenant_files;
 
 /// The facts that containers are configured by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl ContainerFacts {
 }
 
 fn read(root: &Path, path: &str) -> String {
-    fs::read_to_string(root.join(path)).unwrap_or_default()
+    tenant_files::kernel_text(&root.join(path)).unwrap_or_default()
 }
 
 fn own_cgroup(text: &str) -> Option<String> {

@@ -12,6 +12,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::tenant_files;
 use bridge_io::Io;
 
 /// The most bytes of one read.
@@ -43,17 +44,6 @@ pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     io.blocking(work).await.unwrap_or_else(|not_run| Err(io::Error::other(not_run)))
-}
-
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let flags = rustix::fs::OFlags::NONBLOCK.bits();
-    // Opening a named pipe must not wait for its writer.
-    let file = File::options().read(true).custom_flags(flags.cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    Ok(file)
 }
 
 /// The offset of the last `lines` lines; an incomplete last line is not counted.
@@ -104,7 +94,7 @@ impl LogFile {
         let path = path.to_owned();
         let (path, file) = blocking(io, move || {
             let path = std::fs::canonicalize(path)?;
-            let file = open(&path)?;
+            let file = tenant_files::read(&path)?;
             Ok((path, file))
         })
         .await?;
@@ -151,7 +141,7 @@ impl LogFile {
             if identity(&now) == identity(&file.metadata()?) {
                 return Ok(None);
             }
-            match open(&path) {
+            match tenant_files::read(&path) {
                 Ok(file) => Ok(Some(file)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error),
@@ -196,6 +186,7 @@ impl LogWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenant_files::tests::Lease;
 
     fn start_of(text: &str, lines: u64) -> u64 {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -261,5 +252,9 @@ mod tests {
         assert_eq!(next.read_at(0).await.unwrap(), b"new");
         assert_eq!(log.read_at(0).await.unwrap(), b"old", "what was open can be read to its end");
         assert!(LogFile::open(&io, directory.path()).await.is_err(), "a directory is no log");
+        drop(next);
+        let Some(_lease) = Lease::on(&path) else { return };
+        let error = LogFile::open(&io, &path).await.unwrap_err().to_string();
+        assert_eq!(error, "a process holds a lease on it");
     }
 }

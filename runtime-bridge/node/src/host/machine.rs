@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tokio::runtime::Handle;
 
+use crate::tenant_files;
 use bridge_io::{Lane, NotRun};
 
 /// Why a fact about the machine cannot be had.
@@ -121,7 +122,7 @@ impl Machine for ThisMachine {
 }
 
 fn start_facts(swaps: &Path, cpus_online: &Path) -> Result<StartFacts, MachineError> {
-    let text = |fact, path: &Path| match fs::read_to_string(path) {
+    let text = |fact, path: &Path| match tenant_files::kernel_text(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         read => read
             .map_err(|error| MachineError::Unknown { fact, reason: format!("{}: {error}", path.display()) }),
@@ -152,7 +153,7 @@ fn huge_pages(dir: &Path) -> BTreeMap<u64, u64> {
 }
 
 fn number(file: &Path) -> Option<u64> {
-    fs::read_to_string(file).ok()?.trim().parse().ok()
+    tenant_files::kernel_text(file).ok()?.trim().parse().ok()
 }
 
 /// A node's name from a host name or from `--hostname-override`: in lower case and trimmed.
@@ -174,7 +175,8 @@ fn facts() -> Result<MachineFacts, MachineError> {
     let hostname = node_hostname(&System::host_name().map_err(unknown("host name"))?)?;
     let boot_id = first_text(&["/proc/sys/kernel/random/boot_id"]);
     let machine_id = first_text(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
-    let os_release = ["/etc/os-release", "/usr/lib/os-release"].map(|path| fs::read_to_string(path).ok());
+    let os_release = ["/etc/os-release", "/usr/lib/os-release"]
+        .map(|path| tenant_files::kernel_text(Path::new(path)).ok());
     let memory_bytes = system.total_memory();
     let cpu_count = system.cpus().len() as u32;
     if memory_bytes == 0 || cpu_count == 0 {
@@ -218,7 +220,7 @@ const SYSTEM_UUIDS: [&str; 4] = [
 fn first_text(paths: &[&str]) -> String {
     paths
         .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
+        .filter_map(|path| tenant_files::kernel_text(Path::new(path)).ok())
         .map(|text| text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
         .find(|text| !text.is_empty())
         .unwrap_or_default()

@@ -10,8 +10,9 @@ use bridge_io::Io;
 use jiff::Timestamp;
 use rustix::fs::{OFlags, ResolveFlags};
 
-use super::log_file::{LogFile, blocking, open};
+use super::log_file::{LogFile, blocking};
 use crate::beneath::open_beneath;
+use crate::tenant_files;
 
 /// So many names of a directory are read.
 const NAMES_MAX: usize = 10_000;
@@ -85,11 +86,9 @@ fn find(root: &Path, path: &Path) -> io::Result<Found> {
     if metadata.is_dir() {
         return names(&through).map(Found::Directory);
     }
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
+    let file = tenant_files::reopen(&at)?;
     let modified = Timestamp::try_from(metadata.modified()?).unwrap_or(Timestamp::UNIX_EPOCH);
-    Ok(Found::File { file: open(&through)?, path: root.join(path), bytes: metadata.len(), modified })
+    Ok(Found::File { file, path: root.join(path), bytes: metadata.len(), modified })
 }
 
 fn names(directory: &Path) -> io::Result<Vec<String>> {

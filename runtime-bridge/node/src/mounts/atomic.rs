@@ -5,18 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::sys::failed;
 use super::{GroupChange, MountError, ProjectedFile, Projection, VolumeGroup, ownership, subpath};
 use crate::host::remove_tree;
+use crate::tenant_files;
 
 /// The link to the current directory.
 pub(super) const DATA: &str = "..data";
@@ -165,21 +166,21 @@ fn compare(
 
 /// Whether the name is a regular file with exactly this content.
 fn holds(at: &OwnedFd, name: &CStr, content: &[u8]) -> Result<bool, Errno> {
-    // Opening a FIFO must not block.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(at, name, flags, Mode::empty()) {
-        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => return Ok(false),
-        file => file?,
+    let errno = |error: &io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);
+    let file = match tenant_files::read_at(at, name) {
+        // A container that leases a file keeps no other content from its volume: the files are written anew, beside it.
+        Err(error) if tenant_files::is_no_regular_file(&error) || tenant_files::is_leased(&error) => {
+            return Ok(false);
+        }
+        Err(error) if matches!(errno(&error), Errno::NOENT | Errno::LOOP) => return Ok(false),
+        file => file.map_err(|error| errno(&error))?,
     };
-    let stat = rustix::fs::fstat(&file)?;
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || size != content.len() as u64 {
+    let size = content.len() as u64;
+    if file.metadata().map_err(|error| errno(&error))?.len() != size {
         return Ok(false);
     }
-    let mut found = Vec::with_capacity(content.len() + 1);
-    let read = fs::File::from(file).take(size + 1).read_to_end(&mut found);
-    read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    Ok(found == content)
+    let found = tenant_files::content(file, size).map_err(|error| errno(&error))?;
+    Ok(found.is_some_and(|found| found == content))
 }
 
 fn clean(path: &str) -> PathBuf {
@@ -250,8 +251,7 @@ fn write(directory: &OwnedFd, projection: &Projection) -> io::Result<()> {
             above = rustix::fs::openat(&above, part, DIRECTORY, Mode::empty())?;
         }
         let Some(name) = path.file_name() else { continue };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut open = fs::File::from(rustix::fs::openat(&above, name, flags, Mode::from_raw_mode(0o600))?);
+        let mut open = tenant_files::make_at(&above, name, 0o600)?;
         io::Write::write_all(&mut open, file.content.expose())?;
         if let Some(uid) = file.owner {
             std::os::unix::fs::fchown(&open, Some(uid), None)?;
@@ -304,8 +304,11 @@ pub(super) fn make_nested(volume: &Path, nested: &[PathBuf]) -> Result<(), Mount
 mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
+    use rustix::fs::FileType;
+
     use super::*;
     use crate::host::SecretContent;
+    use crate::tenant_files::tests::Lease;
 
     fn projection(files: &[(&str, &str, u32)]) -> Projection {
         let file = |(path, content, mode): &(&str, &str, u32)| {
@@ -453,6 +456,19 @@ mod tests {
         assert!(!project(volume, &wanted).unwrap(), "something may be mounted there");
         fs::write(inside().join("deep/b"), "1").unwrap();
         assert!(project(volume, &wanted).unwrap(), "what nobody wants");
+        assert_eq!(read(volume, "a"), "1");
+    }
+
+    #[test]
+    fn a_lease_on_a_file_is_not_waited_for_and_keeps_no_content_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path();
+        let wanted = projection(&[("a", "1", 0o644)]);
+        project(volume, &wanted).unwrap();
+        let leased = fs::canonicalize(volume.join("a")).unwrap();
+        let Some(_lease) = Lease::on(&leased) else { return };
+        assert!(project(volume, &wanted).unwrap(), "its content is not known: it is written anew");
+        assert!(!project(volume, &wanted).unwrap());
         assert_eq!(read(volume, "a"), "1");
     }
 

@@ -4,17 +4,17 @@
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bridge_io::Lane;
-use rustix::fs::OFlags;
 
 use super::program::{self, Failed};
 use super::sys::{already_mounted, failed, mounted_at, unmount};
 use super::{Done, MountError, check_path};
 use crate::host::remove_tree::real_path;
+use crate::tenant_files;
 
 /// The program that makes and removes loop devices.
 const LOSETUP: &str = "losetup";
@@ -76,8 +76,14 @@ fn loops_on(map: &Path) -> Result<Vec<String>, MountError> {
         if !name.starts_with("loop") {
             continue;
         }
-        // Without the file the device is not in use.
-        let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let file = match tenant_files::kernel_text(&entry.path().join("loop/backing_file")) {
+            Err(error) if tenant_files::is_leased(&error) => {
+                return Err(failed("list the loop devices for", map)(error));
+            }
+            // Without the file the device is not in use.
+            Err(_) => continue,
+            Ok(file) => file,
+        };
         let file = file.trim_end_matches('\n');
         let file = Path::new(file.strip_suffix(" (deleted)").unwrap_or(file));
         if file == map || file == real {
@@ -115,10 +121,7 @@ fn show(device: &Path, map: &Path, to: &Path) -> Result<bool, MountError> {
         None => {
             // First, so that a kubelet that ends in between finds the device in the pod's directory.
             link(&real, to)?;
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o640);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            options.open(map).map_err(failed(OPERATION, map))?;
+            tenant_files::write(map, 0o640).map_err(failed(OPERATION, map))?;
             rustix::mount::mount_bind(&real, map).map_err(|errno| failed(OPERATION, map)(errno.into()))?;
         }
     }

@@ -1,14 +1,13 @@
 //! Notes about volumes, by which each kubelet undoes what an earlier one has set up.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
-
 use super::MountError;
 use super::sys::{failed, mounted_at};
+use crate::tenant_files;
 
 /// The most bytes of a note.
 pub(super) const NOTE_BYTES_MAX: usize = 64 * 1024;
@@ -19,22 +18,14 @@ pub(super) fn unreadable(note: &Path, reason: &str) -> MountError {
 }
 
 pub(super) fn read(note: &Path) -> Result<Option<String>, MountError> {
-    let mut options = fs::OpenOptions::new();
-    options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
-    let file = match options.open(note) {
+    let file = match tenant_files::read(note) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("read", note)(error)),
     };
-    if !file.metadata().map_err(failed("read", note))?.is_file() {
-        return Err(unreadable(note, "it is no regular file"));
-    }
-    let mut text = String::new();
-    let length = file.take(NOTE_BYTES_MAX as u64 + 1).read_to_string(&mut text);
-    if length.map_err(failed("read", note))? > NOTE_BYTES_MAX {
-        return Err(unreadable(note, "the file is too large"));
-    }
-    Ok(Some(text))
+    let content = tenant_files::content(file, NOTE_BYTES_MAX as u64).map_err(failed("read", note))?;
+    let content = content.ok_or_else(|| unreadable(note, "the file is too large"))?;
+    String::from_utf8(content).map(Some).map_err(|_| unreadable(note, "it is no text"))
 }
 
 pub(super) fn write(note: &Path, text: &str) -> Result<(), MountError> {

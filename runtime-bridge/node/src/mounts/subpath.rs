@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::MountError;
 use super::sys::{failed, mounted_at, unmount};
 use crate::beneath::open_beneath;
+use crate::tenant_files;
 
 /// The most segments of a path; the API's limit on its bytes allows about a thousand.
 const SEGMENTS_MAX: usize = 2048;
@@ -141,7 +142,6 @@ fn make_target(target: &Path, wanted: &Stat) -> Result<(), MountError> {
 
 /// The content of a regular file within a volume, read without leaving the volume; `None` if it does not exist.
 pub(crate) fn read_within(volume: &Path, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, MountError> {
-    use std::io::Read;
     let invalid = |reason| Err(MountError::InvalidPath { path: path.to_path_buf(), reason });
     segments(path)?;
     let root = open_volume(volume)?;
@@ -150,19 +150,14 @@ pub(crate) fn read_within(volume: &Path, path: &Path, bytes_max: u64) -> Result<
         Err(Errno::NOENT) => return Ok(None),
         opened => opened.map_err(refused("open", &shown))?,
     };
-    let stat = rustix::fs::fstat(&found).map_err(refused("look at", &shown))?;
-    // Opening a FIFO or a device for reading could block or have effects.
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return invalid("it is no regular file");
+    let file = match tenant_files::reopen(&found) {
+        Err(error) if tenant_files::is_no_regular_file(&error) => return invalid("it is no regular file"),
+        file => file.map_err(failed("open", &shown))?,
+    };
+    match tenant_files::content(file, bytes_max).map_err(failed("read", &shown))? {
+        None => invalid("the file is too large"),
+        content => Ok(content),
     }
-    let through = format!("/proc/self/fd/{}", found.as_raw_fd());
-    let file = fs::File::open(through).map_err(failed("open", &shown))?;
-    let mut content = Vec::new();
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut content).map_err(failed("read", &shown))?;
-    if content.len() as u64 > bytes_max {
-        return invalid("the file is too large");
-    }
-    Ok(Some(content))
 }
 
 #[cfg(test)]
@@ -172,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::mounts::tests::small_tmpfs;
+    use crate::tenant_files::tests::Lease;
 
     fn volume() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -241,6 +237,9 @@ mod tests {
         assert!(read_within(&volume, Path::new("d/f"), 4).is_err());
         assert_eq!(read_within(&volume, Path::new("d/g"), 4), Ok(None));
         assert!(read_within(&volume, Path::new("d"), 4).is_err(), "a directory");
+        let Some(_lease) = Lease::on(&volume.join("d/f")) else { return };
+        let error = read_within(&volume, Path::new("d/f"), 5).unwrap_err().to_string();
+        assert!(error.ends_with("a process holds a lease on it"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{
     grow, helper, measure::Looks, mountinfo, notes, ownership, subpath, swap,
 };
 use crate::host::remove_tree;
+use crate::tenant_files;
 use bridge_io::{Keys, Lane};
 
 /// The most mounts on top of each other that one unmount removes.
@@ -463,10 +464,7 @@ fn make_mount_point(path: &Path) -> Result<(), MountError> {
 fn set_ready(marker: &Path) -> Result<(), MountError> {
     const OPERATION: &str = "mark a volume ready in";
     fs::DirBuilder::new().recursive(true).mode(0o750).create(marker).map_err(failed(OPERATION, marker))?;
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o644);
-    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options.open(marker.join(READY)).map(drop).map_err(failed(OPERATION, marker))
+    tenant_files::write(&marker.join(READY), 0o644).map(drop).map_err(failed(OPERATION, marker))
 }
 
 fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {
@@ -481,15 +479,9 @@ fn check_host_path(path: &Path, kind: HostPathType) -> Result<(), MountError> {
             .mode(0o755)
             .create(path)
             .map_err(failed("make the directory", path)),
-        PathVerdict::MakeFile => fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o644)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(path)
-            .map(drop)
-            .map_err(failed("make the file", path)),
+        PathVerdict::MakeFile => {
+            tenant_files::make_followed(path, 0o644).map_err(failed("make the file", path))
+        }
         PathVerdict::Wrong(expected) => Err(MountError::HostPathType { path: PathBuf::from(path), expected }),
     }
 }

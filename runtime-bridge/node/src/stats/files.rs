@@ -1,11 +1,11 @@
 //! Figures from the kernel's files.
 
-use std::fs;
 use std::path::Path;
 
 use super::{DiskUsage, FileSystemRoom, Room};
 use crate::du::{self, Budget};
 use crate::host::Layout;
+use crate::tenant_files;
 
 /// A limit of this many bytes or more means unbounded, as upstream.
 const UNLIMITED: u64 = 1 << 62;
@@ -20,7 +20,7 @@ pub(super) fn filled_by_containers(root: &Path, uid: &str, budget: &mut Budget) 
 }
 
 pub(super) fn text(path: &Path) -> Result<String, Problem> {
-    fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))
+    tenant_files::kernel_text(path).map_err(|error| format!("read {}: {error}", path.display()))
 }
 
 pub(super) fn number(path: &Path) -> Result<u64, Problem> {

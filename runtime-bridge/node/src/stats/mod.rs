@@ -86,6 +86,8 @@ pub struct RuntimePlaces {
 pub struct PodPlaces {
     /// The pod's UID.
     pub uid: String,
+    /// Its namespace, whose pods share places with those of others.
+    pub namespace: String,
     /// The pod's class, below whose cgroup the pod's cgroup is.
     pub qos: QosClass,
     /// Directories of logs by container; only files directly in them count.
@@ -145,6 +147,7 @@ pub trait NodeStats: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'static, Result<BTreeMap<String, PodUsage>, NotRun>>;
 
     /// One pod's disk usage, counted for at most `time_max`, whether or not it has a cgroup. This runs beside other
-    /// measurements on a thread of low priority, so the caller should ask for only a few pods at a time.
+    /// measurements on a thread of low priority, so the caller should ask for only a few pods at a time. The pods of one namespace
+    /// have at most half of the places.
     fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>>;
 }

@@ -82,7 +82,7 @@ impl NodeStats for SystemStats {
 
     fn disk(&self, pod: PodPlaces, time_max: Duration) -> BoxFuture<'static, Result<PodDisk, NotRun>> {
         let places = self.places.clone();
-        self.lane.run_long("count-disk", move || {
+        self.lane.of_tenant(&pod.namespace).run_long("count-disk", move || {
             let mut budget = Budget::of_time(time_max);
             Ok(places.on_disk(&pod, &mut budget))
         })

@@ -50,7 +50,13 @@ fn places(root: &Path, version: CgroupVersion, controllers: &[&str]) -> Places {
 
 fn pod(uid: &str, root: &Path) -> PodPlaces {
     let place = |path: &str| BTreeMap::from([(path.to_owned(), root.join(path))]);
-    PodPlaces { uid: uid.into(), qos: QosClass::Burstable, logs: place("logs"), volumes: place("volume") }
+    PodPlaces {
+        uid: uid.into(),
+        namespace: "ns".into(),
+        qos: QosClass::Burstable,
+        logs: place("logs"),
+        volumes: place("volume"),
+    }
 }
 
 const BOTH: Wanted = Wanted { memory: true, disk: true };

@@ -76,6 +76,7 @@ impl Subject for Alone {
             api: None,
             submissions: None,
             node: None,
+            compute: stage.compute.clone(),
             clock: stage.clock.clone(),
             manager,
             api_pods: Count::default().sink(),

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use tokio::runtime::Handle;
 
 use super::{COMPRESSED, Compressed, ContainerLogs, Done, LogError, LogPlace, UNFINISHED};
+use crate::tenant_files;
 use bridge_io::{Lane, at_low_priority};
 
 /// The most rotated files of one log that are listed. LogManager keeps only a few; more are made by others.
@@ -195,19 +196,15 @@ fn removed(dir: &OwnedFd, place: &LogPlace, name: &str) -> Result<(), LogError> 
 fn compress(place: &LogPlace, name: &str) -> Result<Compressed, LogError> {
     let path = beside(place, name);
     let Some(dir) = directory(place)? else { return Ok(Compressed::Nothing) };
-    // Opening a pipe must not block.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let source = match rustix::fs::openat(&dir, segment(place, name)?, flags, Mode::empty()) {
+    let source = match tenant_files::read_at(&dir, segment(place, name)?) {
         Ok(source) => source,
-        Err(Errno::NOENT) => return Ok(Compressed::Nothing),
-        Err(errno) => return Err(failed("open", &path)(errno)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Compressed::Nothing),
+        Err(error) if tenant_files::is_no_regular_file(&error) => return Err(LogError::NotALog { path }),
+        Err(error) => return Err(failed_io("open", &path)(error)),
     };
     let stat = rustix::fs::fstat(&source).map_err(failed("look at", &path))?;
-    if !FileType::from_raw_mode(stat.st_mode).is_file() {
-        return Err(LogError::NotALog { path });
-    }
     let unfinished = format!("{name}{UNFINISHED}");
-    let outcome = squeeze(&dir, place, name, &source, &stat);
+    let outcome = squeeze(&dir, place, name, source, &stat);
     if !matches!(outcome, Ok(Compressed::Done)) {
         removed(&dir, place, &unfinished)?;
     }
@@ -218,7 +215,7 @@ fn squeeze(
     dir: &OwnedFd,
     place: &LogPlace,
     name: &str,
-    source: &OwnedFd,
+    source: File,
     stat: &Stat,
 ) -> Result<Compressed, LogError> {
     let (path, unfinished) = (beside(place, name), format!("{name}{UNFINISHED}"));
@@ -226,15 +223,13 @@ fn squeeze(
     // A file that a killed kubelet left behind.
     removed(dir, place, &unfinished)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let target =
-        rustix::fs::openat(dir, unfinished.as_str(), flags, mode).map_err(failed("make", &written))?;
+    let target = tenant_files::make_at(dir, unfinished.as_str(), mode.bits());
+    let target = target.map_err(failed_io("make", &written))?;
     // Set explicitly, independent of the umask.
     rustix::fs::fchmod(&target, mode).map_err(failed("set the mode of", &written))?;
-    let source = File::from(source.as_fd().try_clone_to_owned().map_err(failed_io("open", &path))?);
     // Only as many bytes as there were at the beginning: a growing file has no end.
     let mut bounded = io::Read::take(source, u64::try_from(stat.st_size).unwrap_or(0));
-    let mut encoder = GzEncoder::new(File::from(target), Compression::default());
+    let mut encoder = GzEncoder::new(target, Compression::default());
     io::copy(&mut bounded, &mut encoder).map_err(failed_io("compress", &path))?;
     encoder.finish().map_err(failed_io("write", &written))?;
     match look(dir, place, name)? {

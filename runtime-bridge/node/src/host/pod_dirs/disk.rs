@@ -1,12 +1,11 @@
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use rustix::fs::OFlags;
 use rustix::mount::MountPropagationFlags;
 use tokio::runtime::Handle;
 
@@ -17,6 +16,7 @@ use super::{Done, Layout, NODE_HOSTS, OtherVolume, PodDirReads, PodDirs, PodDirs
 use crate::host::container_facts::is_selinux_on;
 use crate::host::{remove_tree, selinux};
 use crate::mounts::{mountinfo, read_within};
+use crate::tenant_files;
 use bridge_io::Lane;
 
 /// The largest hosts file of the node that is read, bytes: a part of it would be wrong in pods.
@@ -33,6 +33,11 @@ impl DiskPodDirs {
     /// Directories as `layout` has them. The disk is accessed only on the blocking threads of `io`.
     pub fn new(layout: Layout, io: Handle) -> Self {
         Self { layout: Arc::new(layout), lane: Lane::new("PodWorker", io) }
+    }
+
+    /// The same for work of one namespace's pods.
+    fn of_namespace(&self, namespace: &str) -> Self {
+        Self { layout: Arc::clone(&self.layout), lane: self.lane.of_tenant(namespace) }
     }
 
     fn run<T: Send + 'static>(
@@ -75,16 +80,20 @@ impl PodDirReads for DiskPodDirs {
         &self.layout
     }
 
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
-        self.at(&file.display().to_string(), self.layout.pods_own(file), move |file| {
-            read_tail(&file, bytes_max)
-        })
+    fn read_tail(&self, namespace: &str, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+        let own = self.layout.pods_own(file);
+        self.of_namespace(namespace)
+            .at(&file.display().to_string(), own, move |file| read_tail(&file, bytes_max))
     }
 }
 
 impl PodDirs for DiskPodDirs {
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs> {
         Arc::new(Self { layout: Arc::clone(&self.layout), lane: self.lane.beside(owner) })
+    }
+
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn PodDirs> {
+        Arc::new(self.of_namespace(namespace))
     }
 
     fn ensure_data_dirs(&self) -> Done<Vec<String>> {
@@ -118,10 +127,7 @@ impl PodDirs for DiskPodDirs {
                     tracing::warn!(%error, "Termination messages of earlier instances may stay");
                 }
             }
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o666);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            let opened = options.open(&file);
+            let opened = tenant_files::write(&file, 0o666);
             let opened = opened.map_err(failed("make the termination log", &file))?;
             // Set explicitly, independent of the umask.
             let mode = fs::Permissions::from_mode(0o666);
@@ -141,14 +147,9 @@ impl PodDirs for DiskPodDirs {
     fn write_etc_hosts(&self, uid: &str, content: &[u8]) -> Done<PathBuf> {
         let content = content.to_vec();
         self.at(uid, self.layout.pod_etc_hosts(uid), move |path| {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o644)
-                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-                .open(&path)
+            tenant_files::write(&path, 0o644)
                 .and_then(|mut file| {
+                    file.set_len(0)?;
                     file.write_all(&content)?;
                     // Set explicitly: the umask or a container may have changed it.
                     file.set_permissions(fs::Permissions::from_mode(0o644))
@@ -161,13 +162,10 @@ impl PodDirs for DiskPodDirs {
     fn read_node_hosts(&self) -> Done<Vec<u8>> {
         self.run(|_| {
             let path = Path::new(NODE_HOSTS);
-            let file = fs::File::open(path).map_err(failed("open", path))?;
-            let mut content = Vec::new();
-            file.take(NODE_HOSTS_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed("read", path))?;
-            if content.len() as u64 > NODE_HOSTS_BYTES_MAX {
-                return Err(failed("read", path)(io::Error::other("it is too large")));
-            }
-            Ok(content)
+            // The node's file may be a link, and a pod that mounts /etc may replace it.
+            let file = tenant_files::read_followed(path).map_err(failed("open", path))?;
+            let content = tenant_files::content(file, NODE_HOSTS_BYTES_MAX).map_err(failed("read", path))?;
+            content.ok_or_else(|| failed("read", path)(io::Error::other("it is too large")))
         })
     }
 
@@ -292,20 +290,18 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Pod
 }
 
 fn read_tail(file: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>, PodDirsError> {
-    // Opening a FIFO must not block, and a link must not be followed.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
+    let mut opened = match tenant_files::read(file) {
         Ok(opened) => opened,
         // Also where a file is in the place of a pod's directory.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }
+        Err(error) if tenant_files::is_no_regular_file(&error) => {
+            return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
+        }
         Err(error) => return Err(failed("open", file)(error)),
     };
     let meta = opened.metadata().map_err(failed("look at", file))?;
-    if !meta.is_file() {
-        return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
-    }
     let start = meta.len().saturating_sub(bytes_max);
     opened.seek(SeekFrom::Start(start)).map_err(failed("read", file))?;
     let mut tail = Vec::new();
@@ -451,4 +447,45 @@ fn prune_links(dir: &Path, running: &BTreeSet<String>) -> Result<usize, PodDirsE
         }
     }
     Ok(pruned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    use bridge_io::LANE_THREADS_MAX;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_of_one_namespace_that_hangs_leaves_places_to_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let layout = Layout::new(at("kubelet"), at("pods"), at("containers")).unwrap();
+        let dirs = DiskPodDirs::new(layout, Handle::current());
+        let (free, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let crowd = dirs.of_namespace("crowd");
+        let hung = |_| {
+            let gate = gate.clone();
+            tokio::spawn(crowd.run(move |_| Ok(gate.lock().unwrap().recv().is_err())))
+        };
+        let hung: Vec<_> = (0..LANE_THREADS_MAX).map(hung).collect();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let others = dirs.for_namespace("others");
+        let soon = Duration::from_secs(30);
+        assert_eq!(
+            tokio::time::timeout(soon, others.ensure_container_dir("u", "c")).await.unwrap(),
+            Ok(at("kubelet/pods/u/containers/c"))
+        );
+        let none = tokio::time::timeout(soon, dirs.read_tail("others", &at("pods/none"), 10)).await;
+        assert_eq!(none.unwrap(), Ok(None));
+        drop(free);
+        for one in hung {
+            assert_eq!(one.await.unwrap(), Ok(true));
+        }
+    }
 }

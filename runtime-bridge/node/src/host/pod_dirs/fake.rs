@@ -60,7 +60,7 @@ impl PodDirReads for FakePodDirs {
         &self.layout
     }
 
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
+    fn read_tail(&self, _: &str, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>> {
         self.at("read_tail", self.layout.pods_own(file), |disk, file| {
             if disk.kind(file).is_some_and(|kind| kind != FileKind::File) {
                 return Err(PodDirsError::NotOurs { path: file.to_path_buf() });
@@ -73,6 +73,10 @@ impl PodDirReads for FakePodDirs {
 
 impl PodDirs for FakePodDirs {
     fn for_owner(&self, _: &'static str) -> Arc<dyn PodDirs> {
+        Arc::new(self.clone())
+    }
+
+    fn for_namespace(&self, _: &str) -> Arc<dyn PodDirs> {
         Arc::new(self.clone())
     }
 

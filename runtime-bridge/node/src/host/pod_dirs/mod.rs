@@ -127,8 +127,8 @@ pub trait PodDirReads: Send + Sync + std::fmt::Debug {
     fn layout(&self) -> &Layout;
 
     /// The last `bytes_max` bytes of a pod's own file or log; none if there is no such file. Only regular files below
-    /// the pods' directory and that of their logs are read.
-    fn read_tail(&self, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
+    /// the pods' directory and that of their logs are read. Of the places for that the pods of one `namespace` have at most half.
+    fn read_tail(&self, namespace: &str, file: &Path, bytes_max: u64) -> Done<Option<Vec<u8>>>;
 }
 
 /// The directories of the kubelet and of its pods.
@@ -139,6 +139,10 @@ pub trait PodDirs: PodDirReads {
     /// The same directories for another subsystem: its calls have places of their own, so that hung ones of one subsystem
     /// stop no other, and still wait for those of the same pod.
     fn for_owner(&self, owner: &'static str) -> Arc<dyn PodDirs>;
+
+    /// The same directories for work of one namespace's pods: it has at most half of the places, so that files that do not
+    /// answer hold up no other namespace's. Work of one pod still comes one after another.
+    fn for_namespace(&self, namespace: &str) -> Arc<dyn PodDirs>;
 
     /// Makes the root, its data directories and those of the logs. Returns warnings about failures that the kubelet can
     /// live with (mounts made by containers are visible to others only while the root is a shared mount).

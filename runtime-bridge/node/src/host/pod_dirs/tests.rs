@@ -6,6 +6,7 @@ use super::*;
 use crate::host::FakeDisk;
 use crate::mounts::tests::{Disk, TempDisk, small_tmpfs};
 use crate::mounts::{FileKind, MountPoint};
+use crate::tenant_files::tests::Lease;
 
 fn layout(root: &Path) -> Layout {
     Layout::new(root.join("kubelet"), root.join("log/pods"), root.join("log/containers")).unwrap()
@@ -154,19 +155,19 @@ async fn termination_logs(dirs: &dyn PodDirs, disk: &dyn Disk, layout: &Layout) 
     let file = dirs.create_termination_log("u9", "c", "0a1b2c3d").await.unwrap();
     assert_eq!(file, layout.pods().join("u9/containers/c/0a1b2c3d"));
     assert_eq!((disk.kind(&file), disk.mode(&file)), (Some(FileKind::File), Some(0o666)));
-    assert_eq!(dirs.read_tail(&file, 10).await, Ok(Some(Vec::new())));
+    assert_eq!(dirs.read_tail("ns", &file, 10).await, Ok(Some(Vec::new())));
     disk.write(&file, b"the reason");
     assert_eq!(
         dirs.create_termination_log("u9", "c", "0a1b2c3d").await,
         Ok(file.clone()),
         "what is there stays"
     );
-    assert_eq!(dirs.read_tail(&file, 6).await, Ok(Some(b"reason".to_vec())));
-    assert_eq!(dirs.read_tail(&file.with_extension("gone"), 6).await, Ok(None));
+    assert_eq!(dirs.read_tail("ns", &file, 6).await, Ok(Some(b"reason".to_vec())));
+    assert_eq!(dirs.read_tail("ns", &file.with_extension("gone"), 6).await, Ok(None));
     for strange in
         [PathBuf::from("/etc/hostname"), layout.pods().join("../x"), layout.pods().join("u9/containers")]
     {
-        let read = dirs.read_tail(&strange, 6).await;
+        let read = dirs.read_tail("ns", &strange, 6).await;
         assert!(matches!(read, Err(PodDirsError::NotOurs { .. })), "{strange:?}: {read:?}");
     }
     dirs.remove_pod_dir("u9").await.unwrap();
@@ -261,6 +262,36 @@ async fn the_root_is_made_shared_once() {
         mounts.lines().filter(|line| line.contains(&format!(" {} ", root.display()))).collect();
     assert!(at_root.len() <= 1, "{at_root:?}");
     assert!(at_root.iter().all(|line| line.contains(" shared:")), "{at_root:?}");
+}
+
+#[tokio::test]
+async fn neither_a_lease_nor_a_fifo_in_a_files_place_holds_a_thread() {
+    let disk = TempDisk::new();
+    let dirs = DiskPodDirs::new(layout(&disk.root()), Handle::current());
+    dirs.ensure_pod_dirs("u").await.unwrap();
+    let hosts = dirs.write_etc_hosts("u", b"earlier and longer").await.unwrap();
+    assert_eq!(dirs.write_etc_hosts("u", b"hosts").await, Ok(hosts.clone()));
+    assert_eq!(disk.read(&hosts).as_deref(), Some(&b"hosts"[..]));
+    let message = dirs.create_termination_log("u", "c", "0a1b2c3d").await.unwrap();
+    let refused = async |reason: &str| {
+        let errors = [
+            dirs.write_etc_hosts("u", b"2").await.unwrap_err(),
+            dirs.create_termination_log("u", "c", "0a1b2c3d").await.unwrap_err(),
+            dirs.read_tail("ns", &message, 10).await.unwrap_err(),
+        ];
+        for error in errors {
+            let strange = matches!(&error, PodDirsError::NotOurs { .. });
+            assert!(error.to_string().ends_with(reason) || strange, "{error}, not {reason}");
+        }
+    };
+    if let (Some(_hosts), Some(_message)) = (Lease::on(&hosts), Lease::on(&message)) {
+        refused("a process holds a lease on it").await;
+    }
+    for file in [&hosts, &message] {
+        disk.remove(file);
+        rustix::fs::mkfifoat(rustix::fs::CWD, file, rustix::fs::Mode::RWXU).unwrap();
+    }
+    refused("it is no regular file").await;
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use futures::future::join_all;
 use super::super::{DiskUsage, files};
 use super::{Reading, Space, WantedPod, Wish, parse};
 use crate::du::{self, Budget};
+use crate::tenant_files;
 use crate::under_way::UnderWay;
 
 /// The longest time for the files of all pods; of logs only files directly in a container's directory are counted.
@@ -151,11 +152,11 @@ fn space(path: &Path, proc: &Path) -> Option<Space> {
     let told = rustix::fs::statvfs(path).ok()?;
     let device = rustix::fs::stat(path).ok()?.st_dev;
     let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let disk = std::fs::read_to_string(proc.join("diskstats")).ok();
+    let disk = tenant_files::kernel_text(&proc.join("diskstats")).ok();
     let disk =
         disk.and_then(|text| parse::disk(&text, (rustix::fs::major(device), rustix::fs::minor(device))));
     let mut devices =
-        parse::partitions(&std::fs::read_to_string(proc.join("partitions")).unwrap_or_default());
+        parse::partitions(&tenant_files::kernel_text(&proc.join("partitions")).unwrap_or_default());
     let inodes = told.f_files > 0;
     Some(Space {
         source: devices.remove(&numbers).unwrap_or(numbers),

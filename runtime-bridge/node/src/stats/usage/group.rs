@@ -10,6 +10,7 @@ use super::super::files::{self, Problem};
 use super::parse;
 use super::{CpuUse, GroupUse, MemoryUse, Pressure, ProcessUse, Throttling};
 use crate::cgroups::{CgroupVersion, Hierarchy};
+use crate::tenant_files;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// The most cgroups below a container's that are looked through: it may make its own.
@@ -141,7 +142,7 @@ fn created(dir: &Path, made: &fs::Metadata) -> Option<Timestamp> {
 }
 
 fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok()
+    tenant_files::kernel_text(path).ok()
 }
 
 /// The number in a file; `None` also for `max`.

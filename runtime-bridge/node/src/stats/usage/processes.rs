@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::{Interface, ProcessUse, parse};
+use crate::tenant_files;
 
 /// Counts open files, as long as there is room: a process may have a million of them.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl FileBudget {
             (to.files, to.sockets) = (Some(files), Some(sockets));
         }
         let limits = pids.first().map(|pid| proc.join(pid.to_string()).join("limits"));
-        let limits = limits.and_then(|path| fs::read_to_string(path).ok());
+        let limits = limits.and_then(|path| tenant_files::kernel_text(&path).ok());
         to.files_max = limits.and_then(|text| parse::files_max(&text));
     }
 }
@@ -50,7 +51,7 @@ const INTERFACES_BYTES_MAX: u64 = 4 << 20;
 
 /// The first interfaces that a process sees; `None` without a list that can be trusted.
 pub(super) fn interfaces(proc: &Path, pid: u32, max: usize) -> Option<Vec<Interface>> {
-    let file = fs::File::open(proc.join(pid.to_string()).join("net/dev")).ok()?;
+    let file = tenant_files::kernel_read(&proc.join(pid.to_string()).join("net/dev")).ok()?;
     let mut text = String::new();
     file.take(INTERFACES_BYTES_MAX).read_to_string(&mut text).ok()?;
     if text.len() as u64 == INTERFACES_BYTES_MAX {

@@ -14,6 +14,7 @@ use super::disks::Disks;
 use super::processes::{FileBudget, interfaces};
 use super::{GroupUse, PodReading, Reading, UsageReads, WantedPod, Wish, parse};
 use crate::cgroups::{CgroupVersion, QosClass};
+use crate::tenant_files;
 use bridge_io::clock::Clock;
 use bridge_io::{Lane, NotRun};
 
@@ -99,7 +100,7 @@ impl<'a> Pass<'a> {
     }
 
     fn proc(&self, file: &str) -> Option<String> {
-        fs::read_to_string(self.places.proc.join(file)).ok()
+        tenant_files::kernel_text(&self.places.proc.join(file)).ok()
     }
 
     /// The machine itself.
