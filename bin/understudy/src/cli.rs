@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::client::Server;
+use crate::connect::ConnectArgs;
 
 /// The shortest interval between refreshes: every round costs the server some work.
 const INTERVAL_MS_MIN: u64 = 100;
 /// The longest interval between refreshes.
 const INTERVAL_SECONDS_MAX: u64 = 3600;
-
-/// The read-only port of a kubelet on this machine.
-const SERVER: &str = "http://127.0.0.1:10255";
 
 /// The command line of `understudy`.
 #[derive(Debug, Parser)]
@@ -56,12 +53,12 @@ pub struct ShowArgs {
 /// `understudy top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// The kubelet's read-only port
-    #[arg(long, default_value = SERVER, value_name = "URL")]
-    pub server: Server,
     /// How to show it.
     #[command(flatten)]
     pub show: ShowArgs,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// `understudy why`.
@@ -77,12 +74,12 @@ pub struct WhyArgs {
     /// Its namespace; any unless given
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The kubelet's read-only port
-    #[arg(long, default_value = SERVER, value_name = "URL")]
-    pub server: Server,
     /// Print a document instead of text
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<WhyOutput>,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// What `understudy why` and `understudy timeline` print.
@@ -104,12 +101,12 @@ pub struct TimelineArgs {
     /// Its namespace; any unless given
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The kubelet's read-only port
-    #[arg(long, default_value = SERVER, value_name = "URL")]
-    pub server: Server,
     /// Print a document instead of text
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<WhyOutput>,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// `understudy pods`.
@@ -118,12 +115,12 @@ pub struct PodsArgs {
     /// Only the pods of this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The kubelet's read-only port
-    #[arg(long, default_value = SERVER, value_name = "URL")]
-    pub server: Server,
     /// Print more, or a document
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     pub output: Option<PodsOutput>,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// What `understudy pods` prints.

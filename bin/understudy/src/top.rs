@@ -24,12 +24,13 @@ const WIDTH_PLAIN: usize = 200;
 /// Runs `understudy top`.
 ///
 /// # Errors
-/// With `--once`, the server does not answer; else the terminal cannot be used.
+/// The server cannot be named so; with `--once`, it does not answer; else the terminal cannot be used.
 pub async fn top(args: TopArgs) -> anyhow::Result<()> {
+    let server = args.connect.server()?;
     if args.show.once {
-        return once(&args.server, None).await;
+        return once(&server, None).await;
     }
-    let mut watch = Watch::new(args.server, None);
+    let mut watch = Watch::new(server, None);
     live(&mut watch, &args.show, &mut Interrupts::listen()?, std::future::pending()).await
 }
 
@@ -283,7 +284,7 @@ mod tests {
     }
 
     fn gone(path: &'static str) -> FetchError {
-        FetchError::Deadline { server: "http://node:1".to_owned(), path }
+        FetchError::Deadline { server: "http://node:1".to_owned(), path, within: Duration::from_secs(5) }
     }
 
     #[test]
