@@ -32,6 +32,8 @@ pub enum Command {
     Timeline(TimelineArgs),
     /// List the pods of a running kubelet, without a control plane
     Pods(PodsArgs),
+    /// Print what a container has written
+    Logs(LogsArgs),
     /// Play sample pods on a runtime in memory: no container runs
     Demo(DemoArgs),
 }
@@ -132,6 +134,46 @@ pub enum PodsOutput {
     Wide,
 }
 
+/// `understudy logs`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It needs the authenticated port. On a terminal control characters are shown as pictures; elsewhere the log is \
+                        passed on as it is.\n\nExit codes: 0 the log is printed; 1 the kubelet cannot be asked, has no such pod, \
+                        container or log, or the log broke off; 2 wrong use."
+)]
+pub struct LogsArgs {
+    /// The pod: NAME, NAMESPACE/NAME or its UID
+    #[arg(value_name = "POD")]
+    pub pod: String,
+    /// Its namespace; any unless given
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// The container; unless given, the one that the pod's annotation names, or its first
+    #[arg(short, long, value_name = "CONTAINER")]
+    pub container: Option<String>,
+    /// Go on while the container runs
+    #[arg(short, long)]
+    pub follow: bool,
+    /// The log of the container before its last restart
+    #[arg(short, long)]
+    pub previous: bool,
+    /// Only so many of the last lines; -1 for all
+    #[arg(long, value_name = "LINES", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    pub tail: Option<i64>,
+    /// Only what is not older: 5s, 2m, 3h
+    #[arg(long, value_name = "DURATION", value_parser = since)]
+    pub since: Option<Duration>,
+    /// Each line begins with its time
+    #[arg(long)]
+    pub timestamps: bool,
+    /// Print a document for each line instead of text
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<WhyOutput>,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
 /// `understudy demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -162,6 +204,14 @@ fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not between {INTERVAL_MS_MIN}ms and {INTERVAL_SECONDS_MAX}s"))
 }
 
+fn since(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<jiff::SignedDuration>().ok();
+    duration
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("{text:?} is no duration such as 5s, 2m or 1h30m"))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -181,6 +231,23 @@ mod tests {
         assert_eq!(args.output, Some(WhyOutput::Json));
         assert!(Cli::try_parse_from(["understudy", "why"]).is_err());
         assert!(Cli::try_parse_from(["understudy", "pods", "--output", "yaml"]).is_err());
+    }
+
+    #[test]
+    fn logs_are_asked_for_as_with_kubectl() {
+        let read = |words: &[&str]| {
+            let cli = Cli::try_parse_from([&["understudy", "logs"][..], words].concat()).ok()?;
+            let Command::Logs(args) = cli.command else { panic!("not logs") };
+            Some((args.container, args.follow, args.previous, args.tail, args.since, args.timestamps))
+        };
+        let all = ["-fp", "-c", "app", "--tail=7", "--since", "1m30s", "--timestamps", "-n", "x", "web"];
+        let container = Some("app".to_owned());
+        assert_eq!(read(&all), Some((container, true, true, Some(7), Some(Duration::from_secs(90)), true)));
+        assert_eq!(read(&["web", "--tail", "-1"]), Some((None, false, false, Some(-1), None, false)));
+        for wrong in [&["web", "--tail", "-2"][..], &["web", "--since", "0s"], &["web", "--since", "5"], &[]]
+        {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

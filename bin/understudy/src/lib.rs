@@ -13,6 +13,7 @@ pub mod client;
 pub mod connect;
 pub mod demo;
 pub mod list;
+pub mod logs;
 pub mod terminal;
 pub mod top;
 pub mod view;

@@ -135,6 +135,9 @@ fn advice(status: StatusCode) -> &'static str {
              --kubeconfig"
         }
         StatusCode::FORBIDDEN => "; docs/understudy.md lists the rights that each command needs",
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "; `enableDebuggingHandlers` of the kubelet's configuration opens it"
+        }
         _ => "",
     }
 }

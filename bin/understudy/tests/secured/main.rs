@@ -3,3 +3,4 @@
 
 mod access;
 mod kubelet;
+mod logs;
