@@ -115,7 +115,8 @@ fn columns() -> Option<usize> {
     size().map(|(columns, _)| columns)
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+/// Prints an answer.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").context("write the answer")
 }

@@ -32,6 +32,8 @@ pub enum Command {
     Timeline(TimelineArgs),
     /// List the pods of a running kubelet, without a control plane
     Pods(PodsArgs),
+    /// Tell all that is known of a pod, without a control plane
+    Describe(DescribeArgs),
     /// Print what a container has written
     Logs(LogsArgs),
     /// Play sample pods on a runtime in memory: no container runs
@@ -84,7 +86,7 @@ pub struct WhyArgs {
     pub connect: ConnectArgs,
 }
 
-/// What `understudy why` and `understudy timeline` print.
+/// What a command prints instead of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhyOutput {
     /// One JSON document; docs/understudy.md describes it
@@ -132,6 +134,26 @@ pub enum PodsOutput {
     Json,
     /// The table with IP and UID
     Wide,
+}
+
+/// `understudy describe`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the pod is described; 1 the kubelet cannot be asked, or has no such pod; 2 wrong use."
+)]
+pub struct DescribeArgs {
+    /// The pod: NAME, NAMESPACE/NAME or its UID
+    #[arg(value_name = "POD")]
+    pub pod: String,
+    /// Its namespace; any unless given
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Print a document instead of text
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<WhyOutput>,
+    /// The kubelet.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
 }
 
 /// `understudy logs`.

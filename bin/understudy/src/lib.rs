@@ -12,6 +12,7 @@ pub mod cli;
 pub mod client;
 pub mod connect;
 pub mod demo;
+pub mod describe;
 pub mod list;
 pub mod logs;
 pub mod terminal;
