@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::connect::ConnectArgs;
 
@@ -38,6 +38,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Play sample pods on a runtime in memory: no container runs
     Demo(DemoArgs),
+    /// Print a script that completes these commands in a shell
+    Completion(CompletionArgs),
 }
 
 /// How a table is shown.
@@ -200,7 +202,7 @@ pub struct LogsArgs {
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// Pods to play instead of the samples: every YAML or JSON file of this directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub manifests: Option<PathBuf>,
     /// End after so many seconds; with --once the table is printed then (15 unless given)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -214,6 +216,29 @@ pub struct DemoArgs {
     /// How to show it.
     #[command(flatten)]
     pub show: ShowArgs,
+}
+
+/// `understudy completion`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "For a shell that runs: source <(understudy completion bash), source <(understudy completion zsh), or \
+                        understudy completion fish | source. docs/understudy.md says where to put it for those to come."
+)]
+pub struct CompletionArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// A shell that can complete commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

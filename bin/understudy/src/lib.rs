@@ -10,6 +10,7 @@
 pub mod answers;
 pub mod cli;
 pub mod client;
+pub mod completion;
 pub mod connect;
 pub mod demo;
 pub mod describe;
