@@ -58,10 +58,17 @@ pub struct ShowArgs {
 
 /// `understudy top`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "q, Ctrl-C and Ctrl-D end it.\n\nExit codes: 0 it was ended, or with --once the table is printed; 1 with \
+                        --once the kubelet cannot be asked, else the terminal cannot be used; 2 wrong use."
+)]
 pub struct TopArgs {
     /// How to show it.
     #[command(flatten)]
     pub show: ShowArgs,
+    /// With --once, print a document instead of a table
+    #[arg(short, long, value_enum, value_name = "FORMAT", requires = "once")]
+    pub output: Option<WhyOutput>,
     /// The kubelet.
     #[command(flatten)]
     pub connect: ConnectArgs,
@@ -117,6 +124,9 @@ pub struct TimelineArgs {
 
 /// `understudy pods`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 the pods are listed, also none; 1 the kubelet cannot be asked; 2 wrong use."
+)]
 pub struct PodsArgs {
     /// Only the pods of this namespace
     #[arg(short, long, value_name = "NAMESPACE")]
@@ -200,6 +210,9 @@ pub struct LogsArgs {
 
 /// `understudy demo`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 it was ended; 1 there is no kubelet or no sample, or the kubelet ended by itself; 2 wrong use."
+)]
 pub struct DemoArgs {
     /// Pods to play instead of the samples: every YAML or JSON file of this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

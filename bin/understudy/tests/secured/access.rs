@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::kubelet::{Answer, Kubelet, TOKEN, answers, said, write};
 
@@ -29,6 +29,9 @@ fn every_command_asks_the_authenticated_port_too() {
     assert!(code == 0 && out.starts_with("default/web: 0 steps"), "{out}{err}");
     let (code, out, err) = node.said(&["top", "--once"]);
     assert!(code == 0 && out.contains("default/web"), "{out}{err}");
+    let (code, out, err) = node.said(&["top", "--once", "--output", "json"]);
+    let document: Value = serde_json::from_str(&out).expect(&err);
+    assert_eq!((code, &document["pods"][0]["name"]), (0, &json!("one")));
     assert!(node.asked().contains(&"/supervision".to_owned()), "{:?}", node.asked());
 }
 
