@@ -165,3 +165,27 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
     Ok(certificates)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_of_a_certificate_is_told_with_the_flag() {
+        for alert in [AlertDescription::UnknownCA, AlertDescription::CertificateExpired] {
+            assert!(alerted(alert).contains("--client-certificate names another"), "{}", alerted(alert));
+        }
+        assert!(alerted(AlertDescription::ProtocolVersion).contains("TLS 1.2"));
+        let tls = Tls::new(&Trust::Everything, None, "10.0.0.1").unwrap();
+        let alert = rustls::Error::AlertReceived(AlertDescription::HandshakeFailure);
+        let told = tls.explained(&io::Error::new(io::ErrorKind::InvalidData, alert));
+        assert!(told.contains("HandshakeFailure"), "{told}");
+        assert!(tls.explained(&io::ErrorKind::UnexpectedEof.into()).contains("ended during"));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        let refused = Tls::new(&Trust::Everything, None, "no name").unwrap_err();
+        assert!(refused.contains("--tls-server-name"), "{refused}");
+    }
+}

@@ -7,15 +7,17 @@ use serde_json::{Value, json};
 
 use super::kubelet::{Answer, Kubelet, TOKEN, answers, said, write};
 
+fn told(target: &str) -> Answer {
+    match target {
+        "/timeline?pod=u-1" => {
+            Answer::whole("200 OK", json!({ "uid": "u-1", "uptimeMs": 1, "steps": [] }).to_string())
+        }
+        _ => Answer::whole("404 Not Found", "404 page not found"),
+    }
+}
+
 fn kubelet(name: &str) -> Kubelet {
-    let timeline = json!({ "uid": "u-1", "uptimeMs": 1, "steps": [] }).to_string();
-    Kubelet::start(
-        name,
-        answers(move |target| match target {
-            "/timeline?pod=u-1" => Answer::whole("200 OK", timeline.clone()),
-            _ => Answer::whole("404 Not Found", "404 page not found"),
-        }),
-    )
+    Kubelet::start(name, answers(told))
 }
 
 #[test]
@@ -106,6 +108,18 @@ fn a_certificate_that_does_not_do_is_told_with_what_helps() {
     let (code, _, err) = asked(&["--certificate-authority", &ca, "--tls-server-name", "node-1"]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(asked(&["--insecure-skip-tls-verify"]).0, 0);
+}
+
+#[test]
+fn the_certificate_that_a_kubelet_has_signed_itself_is_its_authority() {
+    let node = Kubelet::self_signed("node-1", answers(told));
+    let (own, token) = (node.file("own.crt"), node.file("token"));
+    let words = ["pods", "--server", &node.url, "--token-file", &token, "--certificate-authority"];
+    let named = ["--tls-server-name", "node-1"];
+    let (code, _, err) = said(&[&words[..], &[own.as_str()], &named].concat());
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = said(&[&words[..], &[node.file("other-ca.crt").as_str()], &named].concat());
+    assert!(code == 1 && err.contains("that certificate"), "{err}");
 }
 
 #[test]

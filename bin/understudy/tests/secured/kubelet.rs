@@ -84,6 +84,29 @@ impl Kubelet {
     /// Begins to serve on 127.0.0.1 with a certificate for this name; callers with the token or a certificate are answered.
     pub fn start(name: &str, answering: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let authority = Authority::named("authority");
+        let own = authority.server(name);
+        Self::start_with(&authority, &own, answering)
+    }
+
+    /// The same with a certificate that the server has signed itself; it is also the file `own.crt`.
+    pub fn self_signed(name: &str, answering: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, format!("{name}@1"));
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().pem();
+        let own = Identity { certificate, key: key.serialize_pem() };
+        let started = Self::start_with(&Authority::named("authority"), &own, answering);
+        write(started.directory.path(), "own.crt", &own.certificate);
+        started
+    }
+
+    fn start_with(
+        authority: &Authority,
+        own: &Identity,
+        answering: impl Fn(&str) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
         let client = authority.client();
@@ -93,11 +116,12 @@ impl Kubelet {
         write("token", TOKEN);
         write("powerless", POWERLESS);
         write("other-ca.crt", &Authority::named("another authority").pem);
-        let config = Arc::new(config(&authority, &authority.server(name)));
+        let config = Arc::new(config(authority, own));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (answering, log): (Answering, _) = (Arc::new(answering), asked.clone());
+        let answering: Answering = Arc::new(answering);
+        let log = asked.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, config) = (stream.unwrap(), config.clone());
