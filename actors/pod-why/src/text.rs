@@ -13,7 +13,8 @@ pub fn neutralised(text: &str) -> String {
     text.chars().take(CHARS_MAX).filter_map(harmless).collect()
 }
 
-fn harmless(char: char) -> Option<char> {
+/// The character without effects on a terminal; `None` for one that is left out.
+pub fn harmless(char: char) -> Option<char> {
     match char {
         '\t' | '\n' | '\r' | '\u{2028}' | '\u{2029}' => Some(' '),
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(char)),

@@ -12,6 +12,7 @@ use pod_why::why::{self, Asked, FindError};
 
 use crate::cli::{PodsArgs, PodsOutput, TimelineArgs, WhyArgs, WhyOutput};
 use crate::client::{FetchError, Server};
+use crate::connect::ConnectError;
 use crate::list;
 use crate::terminal::size;
 
@@ -20,7 +21,8 @@ pub const WRONG_USE: u8 = 2;
 
 /// The exit code of a command that has failed.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    let is_wrong_use = error.downcast_ref::<FindError>().is_some_and(FindError::is_wrong_use);
+    let is_wrong_use = error.downcast_ref::<FindError>().is_some_and(FindError::is_wrong_use)
+        || error.downcast_ref::<ConnectError>().is_some_and(ConnectError::is_wrong_use);
     if is_wrong_use { WRONG_USE } else { 1 }
 }
 
@@ -30,8 +32,9 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 /// The command line names no pod, the kubelet cannot be asked, or it has no such pod.
 pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
     let asked = Asked::parse(&args.pod, args.namespace.as_deref())?;
-    let answers = args.server.ask().await;
-    let pods = items(answers.pods, &args.server)?;
+    let server = args.connect.server()?;
+    let answers = server.ask().await;
+    let pods = items(answers.pods, &server)?;
     let mut unread = Vec::new();
     let events = answers.events.unwrap_or_else(|error| {
         unread.push(error.to_string());
@@ -41,7 +44,7 @@ pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
         unread.push(error.to_string());
         Default::default()
     });
-    let subject = asked.find(&args.server.to_string(), &pods, &tree)?;
+    let subject = asked.find(&server.to_string(), &pods, &tree)?;
     let answer = why::why(&subject, &tree, &events.events, &unread, Timestamp::now());
     match args.output {
         Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&answer).context("write the answer")?)?,
@@ -56,11 +59,12 @@ pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
 /// The command line names no pod, the kubelet cannot be asked, or it has no such pod.
 pub async fn timeline(args: &TimelineArgs) -> anyhow::Result<()> {
     let asked = Asked::parse(&args.pod, args.namespace.as_deref())?;
-    let (pods, tree) = tokio::join!(args.server.get("/pods"), args.server.get("/supervision"));
-    let (pods, tree) = (items(pods, &args.server)?, tree.unwrap_or_default());
-    let subject = asked.find(&args.server.to_string(), &pods, &tree)?;
+    let server = args.connect.server()?;
+    let (pods, tree) = tokio::join!(server.get("/pods"), server.get("/supervision"));
+    let (pods, tree) = (items(pods, &server)?, tree.unwrap_or_default());
+    let subject = asked.find(&server.to_string(), &pods, &tree)?;
     let query = format!("pod={}", subject.uid);
-    let told: Timeline = args.server.get_with("/timeline", &query).await?;
+    let told: Timeline = server.get_with("/timeline", &query).await?;
     match args.output {
         Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&told).context("write the answer")?),
         None => print(&timeline::lines(&subject.full_name(), &told, columns()).join("\n")),
@@ -72,7 +76,8 @@ pub async fn timeline(args: &TimelineArgs) -> anyhow::Result<()> {
 /// # Errors
 /// The kubelet cannot be asked.
 pub async fn pods(args: &PodsArgs) -> anyhow::Result<()> {
-    let pods = items(args.server.get("/pods").await, &args.server)?;
+    let server = args.connect.server()?;
+    let pods = items(server.get("/pods").await, &server)?;
     let rows = rows::rows(&pods, args.namespace.as_deref(), Timestamp::now());
     let wide = match args.output {
         Some(PodsOutput::Json) => {
@@ -84,16 +89,21 @@ pub async fn pods(args: &PodsArgs) -> anyhow::Result<()> {
     };
     if rows.is_empty() {
         // As kubectl does: a script that reads the table reads nothing.
-        let _ = writeln!(std::io::stderr(), "{} has no such pods", args.server);
+        let _ = writeln!(std::io::stderr(), "{server} has no such pods");
         return Ok(());
     }
     print(&list::table(&rows, wide, columns()).join("\n"))
 }
 
-fn items(answer: Result<PodList, FetchError>, server: &Server) -> anyhow::Result<Vec<Pod>> {
+/// The pods of an answer.
+pub(crate) fn items(answer: Result<PodList, FetchError>, server: &Server) -> anyhow::Result<Vec<Pod>> {
     match answer {
         Ok(list) => Ok(list.items.unwrap_or_default()),
+        Err(error) if error.is_of_access() => Err(anyhow!("{error}")),
         Err(error) if error.answered() => Err(anyhow!("{error}; the kubelet at {server} lists no pods now")),
+        Err(error) if server.is_secured() => Err(anyhow!(
+            "{error}; is it a kubelet's authenticated port (`port` in its configuration)? --server names another"
+        )),
         Err(error) => Err(anyhow!(
             "{error}; is it a kubelet's read-only port (`readOnlyPort` in its configuration)? --server names another"
         )),
@@ -105,7 +115,8 @@ fn columns() -> Option<usize> {
     size().map(|(columns, _)| columns)
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
+/// Prints an answer.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").context("write the answer")
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use understudy::cli::{Cli, Command};
-use understudy::{answers, demo, top};
+use understudy::{answers, completion, demo, describe, logs, top};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -41,7 +41,10 @@ fn run(cli: Cli) -> anyhow::Result<u8> {
             Command::Why(args) => answers::why(&args).await,
             Command::Timeline(args) => answers::timeline(&args).await.map(|()| 0),
             Command::Pods(args) => answers::pods(&args).await.map(|()| 0),
+            Command::Describe(args) => describe::describe(&args).await.map(|()| 0),
+            Command::Logs(args) => logs::logs(&args).await.map(|()| 0),
             Command::Demo(args) => demo::demo(args).await.map(|()| 0),
+            Command::Completion(args) => completion::completion(&args).map(|()| 0),
         }
     })
 }

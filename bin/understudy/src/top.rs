@@ -6,12 +6,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bridge_pace::Backoff;
 use jiff::Timestamp;
+use pod_why::model::{Actor, Event};
+use pod_why::rows::rows;
+use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::answers;
 use crate::cli::{ShowArgs, TopArgs};
 use crate::client::{Answers, Server};
 use crate::terminal::{Screen, can_redraw, is_quit, keys, likes_colour, size};
+use crate::view::events::object;
+use crate::view::text::neutralised;
 use crate::view::{Look, View, render};
 
 /// The longest wait before a server that does not answer is asked again.
@@ -24,12 +30,16 @@ const WIDTH_PLAIN: usize = 200;
 /// Runs `understudy top`.
 ///
 /// # Errors
-/// With `--once`, the server does not answer; else the terminal cannot be used.
+/// The server cannot be named so; with `--once`, it does not answer; else the terminal cannot be used.
 pub async fn top(args: TopArgs) -> anyhow::Result<()> {
-    if args.show.once {
-        return once(&args.server, None).await;
+    let server = args.connect.server()?;
+    if args.show.once && args.output.is_some() {
+        return once_as_document(&server).await;
     }
-    let mut watch = Watch::new(args.server, None);
+    if args.show.once {
+        return once(&server, None).await;
+    }
+    let mut watch = Watch::new(server, None);
     live(&mut watch, &args.show, &mut Interrupts::listen()?, std::future::pending()).await
 }
 
@@ -45,6 +55,55 @@ pub async fn once(server: &Server, banner: Option<&str>) -> anyhow::Result<()> {
     }
     watch.take(answers, Timestamp::now());
     print(&watch.view)
+}
+
+/// The same as a document.
+async fn once_as_document(server: &Server) -> anyhow::Result<()> {
+    let answers = server.ask().await;
+    if let (Err(pods), Err(_), Err(_)) = (&answers.pods, &answers.events, &answers.supervision) {
+        bail!("{pods}");
+    }
+    let document = document(answers, Timestamp::now());
+    answers::print(&serde_json::to_string_pretty(&document).context("write the document")?)
+}
+
+/// Pods, actors and events; a part without an answer is empty, and `unread` says why.
+fn document(answers: Answers, now: Timestamp) -> Value {
+    let mut unread = Vec::new();
+    let pods = answers.pods.unwrap_or_else(|error| {
+        unread.push(error.to_string());
+        Default::default()
+    });
+    let events = answers.events.unwrap_or_else(|error| {
+        unread.push(error.to_string());
+        Default::default()
+    });
+    let tree = answers.supervision.unwrap_or_else(|error| {
+        unread.push(error.to_string());
+        Default::default()
+    });
+    let actor = |actor: &Actor| {
+        json!({
+            "name": neutralised(&actor.name), "state": neutralised(&actor.state), "incarnation": actor.incarnation,
+            "restarts": actor.restarts, "mailboxDepth": actor.mailbox_depth, "mailboxBound": actor.mailbox_bound,
+            "lastCrash": actor.last_crash.as_ref().map(|crash| neutralised(&crash.line())),
+            "quarantined": actor.quarantined.keys().map(|uid| neutralised(uid)).collect::<Vec<_>>(),
+        })
+    };
+    let event = |event: &Event| {
+        json!({
+            "object": object(event), "type": neutralised(&event.event_type), "reason": neutralised(&event.reason),
+            "message": neutralised(&event.message), "count": event.count,
+            "seconds": now.duration_since(event.last_seen).as_secs().max(0),
+        })
+    };
+    json!({
+        "uptimeSeconds": tree.uptime_ms / 1000,
+        "pods": rows(&pods.items.unwrap_or_default(), None, now),
+        "actors": tree.actors.iter().map(actor).collect::<Vec<_>>(),
+        "events": events.events.iter().map(event).collect::<Vec<_>>(),
+        "unread": unread,
+    })
 }
 
 fn print(view: &View) -> anyhow::Result<()> {
@@ -273,7 +332,7 @@ fn still(view: &View, now: Timestamp) -> View {
 
 #[cfg(test)]
 mod tests {
-    use pod_why::model::{Actor, EventList, PodList, Supervision};
+    use pod_why::model::{EventList, PodList, Supervision};
 
     use super::*;
     use crate::client::FetchError;
@@ -283,7 +342,7 @@ mod tests {
     }
 
     fn gone(path: &'static str) -> FetchError {
-        FetchError::Deadline { server: "http://node:1".to_owned(), path }
+        FetchError::Deadline { server: "http://node:1".to_owned(), path, within: Duration::from_secs(5) }
     }
 
     #[test]
@@ -326,6 +385,22 @@ mod tests {
         watch.take(answers(Err(refused)), Timestamp::UNIX_EPOCH);
         assert_eq!(watch.view.notes, ["/supervision: 404 Not Found"]);
         assert_eq!(watch.failures, 0);
+    }
+
+    #[test]
+    fn a_document_says_what_is_missing() {
+        let refused = FetchError::Refused {
+            path: "/supervision",
+            status: http::StatusCode::NOT_FOUND,
+            said: String::new(),
+        };
+        let mut asked = answers(Err(refused));
+        let crashed = Event { reason: "Crash\u{1b}".to_owned(), ..Event::default() };
+        asked.events = Ok(EventList { events: vec![crashed] });
+        let told = document(asked, Timestamp::UNIX_EPOCH);
+        assert_eq!(told["unread"], json!(["/supervision: 404 Not Found"]));
+        assert_eq!((&told["pods"], &told["actors"]), (&json!([]), &json!([])));
+        assert_eq!(told["events"][0]["reason"], "Crash␛");
     }
 
     #[test]

@@ -252,23 +252,32 @@ impl Kubeconfig {
     /// # Errors
     /// The first field that cannot be used.
     pub fn read(path: &Path, text: &str) -> Result<Self, KubeconfigError> {
+        Self::read_context(path, text, None)
+    }
+
+    /// The same, of this context instead of the current one.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn read_context(path: &Path, text: &str, context: Option<&str>) -> Result<Self, KubeconfigError> {
         let reader = Reader { path };
         let malformed = |reason: String| KubeconfigError::Malformed { path: path.to_owned(), reason };
         // kube's own reader would bring a second YAML parser into the program.
         let file = bridge_text::value(text).map_err(malformed)?;
         let file: File = serde_json::from_slice(file.to_string().as_bytes())
             .map_err(|error| malformed(error.to_string()))?;
-        let context_name = file.current_context.as_deref().unwrap_or_default();
+        let (field, name) = match context {
+            Some(name) => ("contexts", Some(name)),
+            None => ("current-context", file.current_context.as_deref()),
+        };
+        let context_name = name.unwrap_or_default();
         if context_name.is_empty() {
-            return Err(reader.wrong("current-context", "Required value"));
+            return Err(reader.wrong(field, "Required value"));
         }
         let context = file.contexts.iter().find(|context| context.name == context_name);
         let context = context.and_then(|context| context.context.as_ref());
         let context = context.ok_or_else(|| {
-            reader.wrong(
-                "current-context",
-                format!("Invalid value: {context_name:?}: there is no such context"),
-            )
+            reader.wrong(field, format!("Invalid value: {context_name:?}: there is no such context"))
         })?;
         let cluster = file.clusters.iter().find(|cluster| cluster.name == context.cluster);
         let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref()).ok_or_else(|| {

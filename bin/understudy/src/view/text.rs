@@ -1,6 +1,6 @@
 //! PURE: text as it stands in columns: padded, and times as short as they can be.
 
-pub use pod_why::text::{fitted, neutralised, width};
+pub use pod_why::text::{fitted, harmless, neutralised, width};
 
 /// The alignment of a cell's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -174,3 +174,14 @@ fn a_node_writes_itself_one_for_the_same_server() {
     assert_eq!(again.certificate_authority, Some(Pem::Inline(b"hi".to_vec())));
     assert!(again.insecure_skip_tls_verify);
 }
+
+#[test]
+fn a_context_that_is_named_goes_before_the_current_one() {
+    let two = text(SERVER, "token: t")
+        .replace("contexts: [", "contexts: [{name: d, context: {cluster: k, user: ''}}, ");
+    let named = |context: Option<&str>| Kubeconfig::read_context(Path::new("/config"), &two, context);
+    assert!(matches!(named(None).unwrap().user, User::Token(_)));
+    assert!(matches!(named(Some("d")).unwrap().user, User::Anonymous));
+    let error = named(Some("e")).expect_err("there is none").to_string();
+    assert_eq!(error, "kubeconfig /config: contexts: Invalid value: \"e\": there is no such context");
+}
