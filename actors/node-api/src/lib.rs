@@ -23,6 +23,7 @@ mod metrics;
 mod node_page;
 mod pods;
 mod pprof;
+pub mod reading;
 mod routes;
 mod secured;
 mod sending;

@@ -184,7 +184,7 @@ fn excess(bytes: &[u8]) -> Result<Option<String>, String> {
 ///
 /// # Errors
 /// The bytes are no such object, or its spec nests more than any needs.
-pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
+pub fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     match excess(bytes)? {
         Some(excess) => Err(format!("its spec {excess}")),
         None => build(bytes),
