@@ -32,11 +32,11 @@ mod throttle;
 
 pub use actor::{ImageManager, ImageManagerDeps, ImageSettings, Timer};
 pub use collection::CollectionPolicy;
-pub use credentials::{check_pattern, from_files};
 pub use credentials::providers::{
     CredentialProvider, CredentialProviders, KeptAnswers, TokenAttributes, TokenCache,
     answer as provider_answer,
 };
+pub use credentials::{check_pattern, from_files};
 pub use history::ImageHistory;
 pub use metrics::ImageMetrics;
 pub use pulls::PullLimits;

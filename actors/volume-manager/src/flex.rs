@@ -193,7 +193,8 @@ pub fn judged(driver: &str, command: &str, answer: &FlexAnswer) -> Result<Status
             Some(how) => Err(failed(format!("{command} command failed: {how}"))),
         },
         status => {
-            let reason: String = text("message").chars().take(SAID_CHARS_MAX).collect();
+            let [status, reason] = [status, text("message")]
+                .map(|said| -> String { said.chars().take(SAID_CHARS_MAX).collect() });
             Err(failed(format!("{command} command failed, status: {status}, reason: {reason}")))
         }
     }
@@ -255,8 +256,11 @@ mod tests {
         assert!(noise.starts_with("flexVolume driver vendor/tool: mount command failed: exit status 127, "));
         assert!(noise.ends_with(": \"jq: not found\""), "{noise}");
         assert!(text(None, "[]", "").is_err() && text(None, "{}", "").is_err());
-        let long = text(None, &"x".repeat(10_000), "").expect_err("it is no JSON");
-        assert!(long.len() < 1000, "{long}");
+        let many = "x".repeat(10_000);
+        for out in [many.clone(), format!("{{\"status\": \"{many}\", \"message\": \"{many}\"}}")] {
+            let long = text(None, &out, "").expect_err("it is no answer");
+            assert!(long.len() < 1000, "{long}");
+        }
     }
 
     #[test]
