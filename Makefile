@@ -1,4 +1,4 @@
-.PHONY: help run test e2e soak bench check build dist clean
+.PHONY: help run test e2e soak fuzz bench check build dist clean
 
 help: ## show this
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1	/p' Makefile
@@ -16,6 +16,9 @@ soak: ## the tests with seeds by chance, on each runtime all of them and 500 kub
 	@UNDERSTUDY_RANDOM=1 UNDERSTUDY_WHOLE=1 UNDERSTUDY_CASE_SECONDS=25200 UNDERSTUDY_LANE_SECONDS=86400 UNDERSTUDY_KILLS=$${UNDERSTUDY_KILLS:-500} UNDERSTUDY_FREEZE_SECONDS=$${UNDERSTUDY_FREEZE_SECONDS:-120} \
 	  UNDERSTUDY_OUTAGE_SECONDS=$${UNDERSTUDY_OUTAGE_SECONDS:-180} \
 	  UNDERSTUDY_API_OUTAGE_SECONDS=$${UNDERSTUDY_API_OUTAGE_SECONDS:-600} tests/env/run-tests
+
+fuzz: ## every decoder on mutated inputs, for a minute in all; UNDERSTUDY_FUZZ_SECONDS=N for longer, UNDERSTUDY_FUZZ_TARGETS="yaml flags" for some
+	@cargo run --quiet -p fuzz-targets -- $${UNDERSTUDY_FUZZ_TARGETS-} --seconds $${UNDERSTUDY_FUZZ_SECONDS:-60} --seed $${UNDERSTUDY_SEED:-1}
 
 bench: ## the benchmarks; a node on a containerd of its own beside the bare calls to it, alone and in a cluster
 	@tests/env/run-bench

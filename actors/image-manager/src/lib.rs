@@ -32,12 +32,13 @@ mod throttle;
 
 pub use actor::{ImageManager, ImageManagerDeps, ImageSettings, Timer};
 pub use collection::CollectionPolicy;
-pub use credentials::check_pattern;
 pub use credentials::providers::{
     CredentialProvider, CredentialProviders, KeptAnswers, TokenAttributes, TokenCache,
+    answer as provider_answer,
 };
+pub use credentials::{check_pattern, from_files};
 pub use history::ImageHistory;
 pub use metrics::ImageMetrics;
 pub use pulls::PullLimits;
-pub use records::Verification;
+pub use records::{Intent, PulledRecord, Verification};
 pub use throttle::ThrottlePolicy;

@@ -24,6 +24,7 @@ mod node_page;
 mod places;
 mod pods;
 mod pprof;
+pub mod reading;
 mod routes;
 mod secured;
 mod sending;

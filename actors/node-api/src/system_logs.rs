@@ -184,15 +184,17 @@ async fn send(file: LogFile, part: Range<u64>, chunks: Chunks) {
 
 /// What a header Range asks for.
 #[derive(Debug, PartialEq)]
-enum Asked {
+pub enum Asked {
     /// No part, or several, which are sent as the whole.
     Whole,
+    /// These bytes.
     Part(Range<u64>),
     /// A part that the file does not have.
     Nothing,
 }
 
-fn part(range: &str, bytes: u64) -> Asked {
+/// The part of a file of so many bytes that a header Range asks for.
+pub fn part(range: &str, bytes: u64) -> Asked {
     let ends = range
         .strip_prefix("bytes=")
         .filter(|parts| !parts.contains(','))

@@ -20,6 +20,7 @@ mod timer;
 mod verdict;
 
 pub use actor::{ProbeManager, ProbeManagerDeps};
+pub use checkpoint::{SavedPod, SavedVerdict};
 pub use execute::Backends;
 pub use lanes::ProbeLimits;
 pub use metrics::ProbeMetrics;

@@ -38,4 +38,4 @@ pub use facts::{NodeFacts, PodFacts};
 pub use merge::PhaseVerdict;
 pub use metrics::StatusMetrics;
 pub use phase::Phase;
-pub use restore::UnusableCheckpoint;
+pub use restore::{UnusableCheckpoint, decode as decode_checkpoint};

@@ -114,7 +114,11 @@ fn contained(
     })
 }
 
-fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
+/// What the content of the checkpoint of this name says.
+///
+/// # Errors
+/// It is no pod status, or that of another pod.
+pub fn decode(name: &str, content: Value) -> Result<Checkpoint, UnusableCheckpoint> {
     // It is read from bytes, as all of the API is: reading a status from a `Value` would compile as much code again.
     let checkpoint: Checkpoint = serde_json::from_slice(content.to_string().as_bytes())
         .map_err(|error| UnusableCheckpoint::Foreign { name: name.to_owned(), reason: error.to_string() })?;

@@ -17,7 +17,7 @@ const SAID_CHARS_MAX: usize = 300;
 
 /// What a driver can do. What it does not tell it is believed to have, but for the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Able {
+pub struct Able {
     /// A controller attaches its volumes to nodes.
     pub attach: bool,
     /// Its volumes take SELinux labels.
@@ -38,7 +38,7 @@ impl Default for Able {
 
 /// What a driver that was successful has told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Status {
+pub struct Status {
     /// The path of a device.
     pub device: String,
     /// What it can do.
@@ -47,7 +47,7 @@ pub(crate) struct Status {
 
 /// Why a driver has not done what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Undone {
+pub enum Undone {
     /// It has no such command.
     NotSupported,
     /// It has failed, or not answered; for people, with the driver's name.
@@ -168,7 +168,10 @@ pub(crate) fn named(driver: &str, what: &dyn std::fmt::Display) -> String {
 }
 
 /// PURE: what a driver's answer says. The words are upstream's, behind the driver's name.
-fn judged(driver: &str, command: &str, answer: &FlexAnswer) -> Result<Status, Undone> {
+///
+/// # Errors
+/// [`Undone`].
+pub fn judged(driver: &str, command: &str, answer: &FlexAnswer) -> Result<Status, Undone> {
     let failed = |what: String| Undone::Failed(named(driver, &what));
     // Upstream reads both streams as one; a driver may also log to one of them.
     let both = [answer.out.as_slice(), answer.err.as_slice()].concat();
@@ -190,7 +193,8 @@ fn judged(driver: &str, command: &str, answer: &FlexAnswer) -> Result<Status, Un
             Some(how) => Err(failed(format!("{command} command failed: {how}"))),
         },
         status => {
-            let reason: String = text("message").chars().take(SAID_CHARS_MAX).collect();
+            let [status, reason] = [status, text("message")]
+                .map(|said| -> String { said.chars().take(SAID_CHARS_MAX).collect() });
             Err(failed(format!("{command} command failed, status: {status}, reason: {reason}")))
         }
     }
@@ -252,8 +256,11 @@ mod tests {
         assert!(noise.starts_with("flexVolume driver vendor/tool: mount command failed: exit status 127, "));
         assert!(noise.ends_with(": \"jq: not found\""), "{noise}");
         assert!(text(None, "[]", "").is_err() && text(None, "{}", "").is_err());
-        let long = text(None, &"x".repeat(10_000), "").expect_err("it is no JSON");
-        assert!(long.len() < 1000, "{long}");
+        let many = "x".repeat(10_000);
+        for out in [many.clone(), format!("{{\"status\": \"{many}\", \"message\": \"{many}\"}}")] {
+            let long = text(None, &out, "").expect_err("it is no answer");
+            assert!(long.len() < 1000, "{long}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub use actor::{Timer, VolumeManager, VolumeManagerDeps, VolumeSettings};
 pub use attachments::Attachments;
 pub use backends::{Backends, Csi};
 pub use devices::Devices;
-pub use flex::Flex;
+pub use flex::{Able as FlexAble, Flex, Status as FlexStatus, Undone as FlexUndone, judged as flex_answer};
 pub use metrics::VolumeMetrics;
 pub use objects::{Objects, Showing};
 pub use orphans::SweepPolicy;

@@ -12,7 +12,7 @@ mod api_client;
 pub mod cgroups;
 pub mod cluster;
 pub mod config;
-mod credential_providers;
+pub mod credential_providers;
 pub mod daemon;
 pub mod flags;
 pub mod identity;

@@ -196,7 +196,7 @@ fn excess(bytes: &[u8]) -> Result<Option<(&'static str, String)>, String> {
 ///
 /// # Errors
 /// The bytes are no such object, or a part of it nests more than any needs.
-pub(super) fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
+pub fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     match excess(bytes)? {
         Some((part, excess)) => Err(format!("its {part} {excess}")),
         None => build(bytes),

@@ -16,8 +16,8 @@ mod places;
 mod proxy;
 mod requests;
 mod server;
-mod spdy;
-mod websocket;
+pub mod spdy;
+pub mod websocket;
 mod wrapping;
 
 use std::io;

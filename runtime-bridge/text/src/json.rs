@@ -1,6 +1,7 @@
 //! Reads JSON text into a tree, and reports repeated keys, which serde_json accepts silently.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
@@ -29,12 +30,15 @@ pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
 fn merged(first: Node, second: Node) -> Node {
     match (first, second) {
         (Node::Mapping(mut entries), Node::Mapping(further)) => {
-            for (key, value) in further {
-                match entries.iter_mut().find(|(known, _)| *known == key) {
-                    Some((_, known)) => *known = merged(std::mem::replace(known, Node::Null), value),
-                    None => entries.push((key, value)),
+            let places = further.iter().enumerate().map(|(place, (key, _))| (key.clone(), place));
+            let places: BTreeMap<String, usize> = places.collect();
+            let mut further: Vec<Option<(String, Node)>> = further.into_iter().map(Some).collect();
+            for (key, known) in &mut entries {
+                if let Some((_, value)) = places.get(key.as_str()).and_then(|place| further[*place].take()) {
+                    *known = merged(std::mem::replace(known, Node::Null), value);
                 }
             }
+            entries.extend(further.into_iter().flatten());
             Node::Mapping(entries)
         }
         (Node::Sequence(first), Node::Sequence(second)) => {

@@ -14,15 +14,16 @@ const INDENTATION: [&str; 4] = [
     "tab cannot be used as indentation",
 ];
 
-/// The text without the cause of the parser's error; `None` if the text is wrong for Go's reader, too.
-pub(crate) fn repaired(text: &str, error: &ScanError) -> Option<String> {
+/// The text without the cause of the parser's error; `None` if the text is wrong for Go's reader, too, or would have more than
+/// `bytes_max` bytes.
+pub(crate) fn repaired(text: &str, error: &ScanError, bytes_max: usize) -> Option<String> {
     let at = offset(text, error.marker().index());
     match error.info() {
         TAB_AFTER_COLON => space_after_colon(text, at),
         COMMENT => text.get(at..)?.starts_with('#').then(|| format!("{} {}", &text[..at], &text[at..])),
         // The place is that of the opening quote.
-        IN_QUOTES => indented(text, at + 1),
-        reason if INDENTATION.contains(&reason) => indented(text, at),
+        IN_QUOTES => indented(text, at + 1, bytes_max),
+        reason if INDENTATION.contains(&reason) => indented(text, at, bytes_max),
         _ => None,
     }
 }
@@ -40,12 +41,18 @@ fn space_after_colon(text: &str, value: usize) -> Option<String> {
 }
 
 /// Indents the further lines of the brackets or quotes that are open at `at`, the outermost ones.
-fn indented(text: &str, at: usize) -> Option<String> {
+fn indented(text: &str, at: usize, bytes_max: usize) -> Option<String> {
     let opening = opening(text.get(..at)?)?;
     let line = text[..opening].rfind(['\n', '\r']).map_or(0, |end| end + 1);
     // What surrounds the opening bracket stands at most at its own column.
-    let indent = " ".repeat(text[line..opening].chars().count() + 2);
+    let columns = text[line..opening].chars().count() + 2;
     let end = opening + closing(&text[opening..])?;
+    // Each line grows by the columns before the bracket: a long line, and many after it, would become gigabytes.
+    let lines = text[opening..end].matches(['\n', '\r']).count();
+    if text.len().saturating_add(columns.saturating_mul(lines)) > bytes_max {
+        return None;
+    }
+    let indent = " ".repeat(columns);
     let mut repaired = text[..opening].to_owned();
     let mut inside = text[opening..end].chars().peekable();
     while let Some(c) = inside.next() {

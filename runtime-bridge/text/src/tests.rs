@@ -151,6 +151,28 @@ fn a_text_is_repaired_only_so_often() {
     assert!(value(&lines(30_000)).is_err());
 }
 
+#[test]
+fn a_repair_does_not_multiply_a_text() {
+    let text = |columns: usize, lines: usize| format!("a:{}[{}b]\n", " ".repeat(columns), "\n".repeat(lines));
+    assert_eq!(read(&text(100, 100)), Ok(json!({"a": ["b"]})));
+    assert!(read(&text(20_000, 20_000)).is_err(), "40 KB would become 400 MB");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "how long the machine computes is what is looked at")]
+fn objects_given_twice_are_merged_with_work_by_their_size() {
+    let object = |name: &str| {
+        let fields: Vec<String> = (0..60_000).map(|number| format!("\"{name}{number}\":0")).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    let begun = std::time::Instant::now();
+    let text = super::parse(&format!("{{\"a\":{},\"a\":{}}}", object("x"), object("y"))).expect("JSON");
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    let super::Node::Mapping(entries) = &text.document else { panic!("an object") };
+    let super::Node::Mapping(fields) = &entries[0].1 else { panic!("an object") };
+    assert_eq!((fields.len(), fields[0].0.as_str(), fields[60_000].0.as_str()), (120_000, "x0", "y0"));
+}
+
 proptest! {
     #[test]
     fn never_panics(text in "([-{}\\[\\]:,&*!|>'\"%@`#?~ \n\t]|a|<<|0|1e|---|\\.\\.\\.|é){0,80}") {

@@ -14,6 +14,8 @@ use crate::{lenient, scalar};
 const DOCUMENTS_MAX: usize = 100;
 /// Most bytes that are read again after repairs of one text: 160 repairs of a manifest of 100 KiB.
 const READ_AGAIN_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of a text that was repaired.
+const REPAIRED_BYTES_MAX: usize = 16 << 20;
 
 /// Reads the first document and counts the later ones, which Kubernetes does not read either.
 pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
@@ -27,9 +29,8 @@ pub(crate) fn parse(text: &str) -> Result<Text, TextError> {
         };
         left = left.saturating_sub(text.len());
         let refused = builder.refused.filter(|_| left > 0);
-        let Some(repaired) = refused.and_then(|refused| lenient::repaired(&text, &refused)) else {
-            return Err(error);
-        };
+        let repaired = refused.and_then(|refused| lenient::repaired(&text, &refused, REPAIRED_BYTES_MAX));
+        let Some(repaired) = repaired else { return Err(error) };
         text = Cow::Owned(repaired);
     }
 }

@@ -16,8 +16,8 @@ use bridge_serve::{Connection, Peer};
 use bridge_tls::serving::{ClientCertificate, ServingTls};
 
 use crate::metrics::ApiMetrics;
-pub use attributes::{Attributes, attributes, is_plain};
-use credentials::{PresentedCredentials, take_token};
+pub use attributes::{Attributes, attributes, is_plain, namespace};
+pub use credentials::{PresentedCredentials, take_token};
 
 /// The group of every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";

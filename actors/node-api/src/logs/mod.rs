@@ -6,5 +6,6 @@ mod options;
 mod read;
 
 pub use instance::{has_container, has_terminal, instance};
-pub use options::log_options;
+pub use line::{Format, Line, More, Writer, format_of, parse};
+pub use options::{LogOptions, Refused, log_options};
 pub use read::{LogSource, send};

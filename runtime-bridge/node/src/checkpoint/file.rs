@@ -13,14 +13,18 @@ const HEADER_BYTES_MAX: usize = 160;
 /// The largest valid file, bytes.
 pub(super) const FILE_BYTES_MAX: usize = super::CHECKPOINT_BYTES_MAX + HEADER_BYTES_MAX;
 
-pub(super) fn wrap(json: &[u8]) -> Vec<u8> {
+/// The file of this content.
+pub fn wrap(json: &[u8]) -> Vec<u8> {
     let mut file = format!("{MAGIC} {VERSION} sha256:{} {}\n", sha256_hex(json), json.len()).into_bytes();
     file.extend_from_slice(json);
     file
 }
 
-/// The content, or why the file is invalid.
-pub(super) fn unwrap(file: &[u8]) -> Result<Value, String> {
+/// The content of a file.
+///
+/// # Errors
+/// Why the file is invalid.
+pub fn unwrap(file: &[u8]) -> Result<Value, String> {
     let head = &file[..file.len().min(HEADER_BYTES_MAX)];
     let end = head.iter().position(|b| *b == b'\n').ok_or("it has no header line")?;
     let header = std::str::from_utf8(&head[..end]).map_err(|_| "its header is not text")?;

@@ -6,7 +6,7 @@
 mod dir;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
-mod file;
+pub mod file;
 mod serial_executor;
 #[cfg(test)]
 mod tests;

@@ -35,7 +35,7 @@ pub use fake::FakeMounts;
 #[cfg(any(test, feature = "fake"))]
 pub(crate) use fake::fake_remove_tree;
 pub use host_path::{FileKind, HostPathType};
-pub use mountinfo::MountPoint;
+pub use mountinfo::{MountPoint, parse as mount_points};
 pub(crate) use subpath::read_within;
 pub use swap::SwapFacts;
 pub use sys::SystemMounts;

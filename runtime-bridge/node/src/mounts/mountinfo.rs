@@ -159,7 +159,10 @@ fn read_alike(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u
 }
 
 /// Parses the lines of a mountinfo file. A malformed line is an error, since skipping it would hide a mount.
-pub(crate) fn parse(text: &[u8]) -> Result<Vec<MountPoint>, String> {
+///
+/// # Errors
+/// The first line that is malformed.
+pub fn parse(text: &[u8]) -> Result<Vec<MountPoint>, String> {
     lines(text).map(|line| Fields::of(line).map(|line| line.point()).ok_or_else(|| malformed(line))).collect()
 }
 

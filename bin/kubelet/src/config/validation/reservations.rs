@@ -132,10 +132,10 @@ const CPU_MAX: u32 = 65_535;
 /// # Errors
 /// The malformed part, in Go's words.
 pub fn parse_cpu_set(text: &str) -> Result<BTreeSet<u32>, String> {
-    let mut cpus = BTreeSet::new();
     if text.is_empty() {
-        return Ok(cpus);
+        return Ok(BTreeSet::new());
     }
+    let mut ranges = Vec::new();
     for range in text.split(',') {
         let mut bounds = range.splitn(2, '-');
         let first = cpu_number(bounds.next().unwrap_or_default())?;
@@ -143,7 +143,14 @@ pub fn parse_cpu_set(text: &str) -> Result<BTreeSet<u32>, String> {
         if first > last {
             return Err(format!("invalid range {} ({first} > {last})", quoted(range)));
         }
-        cpus.extend(first..=last);
+        ranges.push((first, last));
+    }
+    // A CPU that several ranges name is work once.
+    ranges.sort_unstable();
+    let (mut cpus, mut next) = (BTreeSet::new(), 0);
+    for (first, last) in ranges {
+        cpus.extend(first.max(next)..=last);
+        next = next.max(last + 1);
     }
     Ok(cpus)
 }
@@ -165,6 +172,8 @@ mod tests {
     fn cpu_sets_are_read_as_the_kernel_writes_them() {
         assert_eq!(parse_cpu_set("0-2,5").map(Vec::from_iter), Ok(vec![0, 1, 2, 5]));
         assert_eq!(parse_cpu_set("").map(|cpus| cpus.len()), Ok(0));
+        assert_eq!(parse_cpu_set("4-6,1,0-2,5,2-4").map(Vec::from_iter), Ok(vec![0, 1, 2, 3, 4, 5, 6]));
+        assert_eq!(parse_cpu_set(&vec!["0-65535"; 10_000].join(",")).map(|cpus| cpus.len()), Ok(65_536));
         for malformed in ["a", "3-1", "0,", "1-", "-1", "0-4000000000"] {
             assert!(parse_cpu_set(malformed).is_err(), "{malformed}");
         }

@@ -8,7 +8,7 @@ mod disks;
 #[cfg(any(test, feature = "fake"))]
 mod fake;
 pub(super) mod group;
-mod parse;
+pub mod parse;
 mod processes;
 mod system;
 #[cfg(test)]

@@ -13,17 +13,17 @@ const OPERATIONS: [&str; 6] = ["Read", "Write", "Sync", "Async", "Discard", "Tot
 const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
 /// Lines of a key and a number each.
-pub(super) fn keyed(text: &str) -> BTreeMap<&str, u64> {
+pub fn keyed(text: &str) -> BTreeMap<&str, u64> {
     text.lines().filter_map(pair).collect()
 }
 
 /// The IDs of `cgroup.procs`.
-pub(super) fn pids(text: &str) -> impl Iterator<Item = u32> {
+pub fn pids(text: &str) -> impl Iterator<Item = u32> {
     text.lines().filter_map(|line| line.trim().parse().ok())
 }
 
 /// A file of pressure: a line `some` and a line `full`.
-pub(super) fn pressure(text: &str) -> Option<Pressure> {
+pub fn pressure(text: &str) -> Option<Pressure> {
     let mut found = Pressure::default();
     let mut any = false;
     for line in text.lines() {
@@ -64,7 +64,7 @@ fn device(text: &str) -> Option<(u32, u32)> {
 }
 
 /// The devices of version 1, from `blkio.throttle.io_service_bytes_recursive` and `…io_serviced_recursive`.
-pub(super) fn blkio(bytes: &str, operations: &str) -> Vec<DeviceIo> {
+pub fn blkio(bytes: &str, operations: &str) -> Vec<DeviceIo> {
     let mut found: BTreeMap<(u32, u32), DeviceIo> = BTreeMap::new();
     for (text, is_bytes) in [(bytes, true), (operations, false)] {
         for line in text.lines() {
@@ -86,7 +86,7 @@ pub(super) fn blkio(bytes: &str, operations: &str) -> Vec<DeviceIo> {
 }
 
 /// The devices of version 2: `io.stat`.
-pub(super) fn io_stat(text: &str) -> Vec<DeviceIo> {
+pub fn io_stat(text: &str) -> Vec<DeviceIo> {
     let one = |line: &str| {
         let mut words = line.split_whitespace();
         let mut found = DeviceIo { device: device(words.next()?)?, ..DeviceIo::default() };
@@ -111,7 +111,7 @@ pub(super) fn io_stat(text: &str) -> Vec<DeviceIo> {
 }
 
 /// The first interfaces of `/proc/<pid>/net/dev`; `None` if a line has another form, since no figure can be trusted then.
-pub(super) fn interfaces(text: &str, max: usize) -> Option<Vec<Interface>> {
+pub fn interfaces(text: &str, max: usize) -> Option<Vec<Interface>> {
     let mut found = Vec::new();
     for line in text.lines().skip(2) {
         if found.len() >= max {
@@ -145,7 +145,7 @@ pub(super) fn interfaces(text: &str, max: usize) -> Option<Vec<Interface>> {
 }
 
 /// Names of block devices by their numbers, from `/proc/partitions`.
-pub(super) fn partitions(text: &str) -> BTreeMap<String, String> {
+pub fn partitions(text: &str) -> BTreeMap<String, String> {
     let one = |line: &str| {
         let mut words = line.split_whitespace();
         let (major, minor): (u32, u32) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -156,7 +156,7 @@ pub(super) fn partitions(text: &str) -> BTreeMap<String, String> {
 }
 
 /// What a block device of these numbers has done, from `/proc/diskstats`.
-pub(super) fn disk(text: &str, device: (u32, u32)) -> Option<DiskCounts> {
+pub fn disk(text: &str, device: (u32, u32)) -> Option<DiskCounts> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let numbers = (words.next()?.parse::<u32>().ok()?, words.next()?.parse::<u32>().ok()?);
@@ -199,7 +199,7 @@ pub(super) fn disk(text: &str, device: (u32, u32)) -> Option<DiskCounts> {
 
 /// CPUs, cores and sockets, from `/proc/cpuinfo`. A machine that names neither cores nor sockets has one socket, and a core
 /// for each CPU.
-pub(super) fn processors(text: &str) -> Option<Processors> {
+pub fn processors(text: &str) -> Option<Processors> {
     let (mut logical, mut socket) = (0, 0_u64);
     let (mut sockets, mut cores) = (BTreeSet::new(), BTreeSet::new());
     for line in text.lines() {
@@ -224,24 +224,24 @@ pub(super) fn processors(text: &str) -> Option<Processors> {
 }
 
 /// The second of the epoch in which the machine was started, from `/proc/stat`.
-pub(super) fn boot_second(text: &str) -> Option<i64> {
+pub fn boot_second(text: &str) -> Option<i64> {
     text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 /// The weight of version 2 as shares of version 1, as upstream shows it.
-pub(super) fn shares(weight: u64) -> Option<u64> {
+pub fn shares(weight: u64) -> Option<u64> {
     (1..=10_000).contains(&weight).then(|| 2 + (weight - 1) * 262_142 / 9999)
 }
 
 /// The soft limit of open files, from `/proc/<pid>/limits`; `None` without a bound.
-pub(super) fn files_max(text: &str) -> Option<u64> {
+pub fn files_max(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 /// The cgroup of a process for accounting, from its `/proc/<pid>/cgroup`: that of the one hierarchy of version 2, or that in
 /// which the process has both CPU and memory counted. systemd's own name for it is the same one where systemd counts them.
-pub(super) fn cgroup_of(text: &str, is_v2: bool) -> Option<String> {
+pub fn cgroup_of(text: &str, is_v2: bool) -> Option<String> {
     let mut by_controller = BTreeMap::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
