@@ -33,7 +33,8 @@ fn names(dir: &Path) -> Result<Vec<String>, DisksError> {
     match fs::read_dir(dir) {
         Ok(entries) => {
             let names = entries.flatten().take(ENTRIES_MAX);
-            let mut names: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+            let mut names: Vec<String> =
+                names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
             names.sort();
             Ok(names)
         }
@@ -104,7 +105,8 @@ impl Roots {
         let device = fs::read_link(dir.join("device")).ok();
         let address = device.and_then(|device| Some(device.file_name()?.to_str()?.to_owned()));
         let is_address = |address: &String| {
-            address.split(':').count() == 4 && address.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
+            address.split(':').count() == 4
+                && address.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
         };
         let set = |below: &str| some_names(&dir.join(below)).into_iter().collect();
         let parts = some_names(&dir).into_iter().filter_map(|part| {
@@ -181,7 +183,9 @@ fn session_at(host: u32, dir: &Path, name: &str) -> Option<IscsiSession> {
             }
         } else if below.starts_with("target") {
             for address in some_names(&dir.join(&below)) {
-                let Some(lun) = address.rsplit_once(':').and_then(|(_, lun)| lun.parse().ok()) else { continue };
+                let Some(lun) = address.rsplit_once(':').and_then(|(_, lun)| lun.parse().ok()) else {
+                    continue;
+                };
                 let block = dir.join(&below).join(&address).join("block");
                 disks.extend(some_names(&block).into_iter().next().map(|disk| (lun, disk)));
             }
@@ -252,7 +256,10 @@ mod tests {
         assert_eq!((one.username.as_str(), one.disks[&7].as_str()), ("", "sdb"));
         assert_eq!(one.portals, ["10.0.0.1:3260", "[fd00::1]:3260"].map(str::to_owned).into());
         let disk = &seen.disks["sdb"];
-        assert_eq!((disk.number, disk.address.as_str(), disk.wwid.as_str()), ((8, 16), "3:0:0:7", "naa.6001"));
+        assert_eq!(
+            (disk.number, disk.address.as_str(), disk.wwid.as_str()),
+            ((8, 16), "3:0:0:7", "naa.6001")
+        );
         assert_eq!((disk.parts["sdb1"].number, disk.holders.contains("dm-0")), ((8, 17), true));
         assert!(seen.disks["dm-0"].is_multipath && seen.disks["dm-0"].slaves.contains("sdb"));
         assert_eq!(seen.links.len(), 1, "a link that leads nowhere is none: {:?}", seen.links);
