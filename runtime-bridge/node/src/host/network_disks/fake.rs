@@ -216,7 +216,9 @@ impl FakeNetworkDisks {
             self.disk.write(&path, state.contents.get(wwid).cloned().unwrap_or_default(), 0o660);
         }
         for way in &ways {
-            state.disks.entry(way.clone()).and_modify(|disk| drop(disk.holders.insert(name.clone())));
+            if let Some(disk) = state.disks.get_mut(way) {
+                disk.holders.insert(name.clone());
+            }
         }
         let map = BlockDisk {
             name: name.clone(),
