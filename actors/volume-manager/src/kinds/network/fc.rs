@@ -5,17 +5,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bridge_node::host::{DiskLink, LinksBy, SeenDisks};
-use futures::stream::{self, StreamExt};
+use futures::FutureExt;
 use tokio::time::sleep;
 
 use super::disk::{Ids, Places};
 use super::note::{self, Note};
 use super::{Ways, away, uses};
 use crate::backends::Backends;
+use crate::kinds::few_at_once;
 use crate::steps::SetUpError;
 
-/// How many hosts look for disks at once. Each of them has a bounded time for that.
-const HOSTS_AT_ONCE: usize = 8;
 /// How often, a second apart, a disk is looked for that the hosts may have found.
 const LOOKS: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -43,9 +42,10 @@ fn ways(seen: &SeenDisks, ids: &Ids) -> BTreeSet<String> {
     let linked = seen.links.iter().filter(|link| is_of(ids, link)).map(|link| &link.disk);
     let mut ways = BTreeSet::new();
     for disk in linked.filter_map(|name| seen.disks.get(name)) {
-        match disk.is_multipath {
-            true => ways.extend(disk.slaves.iter().cloned()),
-            false => drop(ways.replace(disk.name.clone())),
+        if disk.is_multipath {
+            ways.extend(disk.slaves.iter().cloned());
+        } else {
+            ways.insert(disk.name.clone());
         }
     }
     if let Some(map) = uses::map_of(seen, &ways) {
@@ -96,16 +96,18 @@ pub(super) async fn attach(
     Ok(Ways { top, names })
 }
 
-/// Has all hosts look for disks. One that does not answer holds up none of the others.
+/// Has all hosts look for disks, a few at once. One that does not answer holds up none of the others.
 async fn scan(backends: &Backends, seen: &SeenDisks) {
-    let scans = seen.hosts.iter().map(|host| async move {
-        if let Err(error) = backends.network_disks.scan(*host, None).await {
-            tracing::warn!(%error, host, "A host may have disks that are not found");
+    let scans = seen.hosts.iter().map(|host| {
+        let scanned = backends.network_disks.scan(*host, None);
+        async move {
+            if let Err(error) = scanned.await {
+                tracing::warn!(%error, host, "A host may have disks that are not found");
+            }
         }
+        .boxed()
     });
-    // Boxed: a stream of futures with references is not told to be `Send` otherwise.
-    let scans: Vec<futures::future::BoxFuture<'_, ()>> = scans.map(|scan| Box::pin(scan) as _).collect();
-    stream::iter(scans).buffer_unordered(HOSTS_AT_ONCE).collect::<Vec<()>>().await;
+    few_at_once(scans).await;
 }
 
 /// Takes the disk from the node, with all ways to it, unless the node had it before.

@@ -1,6 +1,7 @@
 //! Brings a disk of a network to a pod.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bridge_csi::rules::access::se_linux_option;
 use bridge_node::mounts::{HelperMount, MountPoint};
@@ -13,8 +14,6 @@ use crate::fs_group;
 use crate::kinds::block;
 use crate::kinds::{SetUp, Wanted, all_mounts, is_free_for};
 use crate::steps::{self, SetUpError, Step};
-
-use std::time::Duration;
 
 /// How long the controller may take to attach a volume before its pod is told so; then the wait goes on after a back-off.
 const ATTACHED_WITHIN: Duration = Duration::from_secs(120);
