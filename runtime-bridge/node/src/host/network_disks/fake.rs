@@ -120,7 +120,7 @@ impl FakeNetworkDisks {
         self.state().swaps.insert(PathBuf::from(device));
     }
 
-    /// Calls that name this portal hang until they are killed.
+    /// Calls that ask something of this portal hang until they are killed.
     pub fn hang(&self, portal: &str) {
         self.state().hangs.insert(portal.to_owned());
     }
@@ -435,7 +435,9 @@ impl NetworkDisks for FakeNetworkDisks {
                     return Err(DisksError::NotEnded { why });
                 }
                 state.calls.push(call.args.clone());
-                call.args.iter().any(|arg| state.hangs.contains(arg))
+                let asks = ["--discover", "--login", "--logout"];
+                call.args.iter().any(|arg| asks.contains(&arg.as_str()))
+                    && call.args.iter().any(|arg| state.hangs.contains(arg))
             };
             if hangs {
                 tokio::time::sleep(ISCSIADM_WITHIN).await;
