@@ -229,9 +229,9 @@ fn a_password_is_in_no_argument_and_other_names_lead_to_nothing() {
         let why = "is logged in to through 10.0.0.1:3260 and interface default with other names";
         until("the other to be told", || is_told(&api, why)).await;
         let kept = world.disk.paths_below("/var/lib/kubelet").into_iter();
-        let kept = kept.filter_map(|path| world.disk.read(path));
+        let mut kept = kept.filter_map(|path| world.disk.read(path));
         let has_password = |file: Vec<u8>| String::from_utf8_lossy(&file).contains(PASSWORD);
-        assert!(!kept.into_iter().any(has_password) && !is_told(&api, PASSWORD));
+        assert!(!kept.any(has_password) && !is_told(&api, PASSWORD));
 
         // A pod that runs needs the Secret no longer.
         api.delete::<Secret>(NS, "chap", None);

@@ -382,7 +382,8 @@ async fn secrets(
 pub(super) async fn detach(backends: &Backends, dir: &str, note: &Note) -> Result<(), SetUpError> {
     let Note { iqn, iface, lun, .. } = note;
     let seen = look(backends).await.map_err(SetUpError::Refused)?;
-    let sessions = note.portals.iter().filter_map(|portal| admin::session_of(&seen, iqn, iface, portal));
+    let sessions =
+        note.all_portals().into_iter().filter_map(|portal| admin::session_of(&seen, iqn, iface, portal));
     let names: BTreeSet<String> = sessions.filter_map(|session| session.disks.get(lun)).cloned().collect();
     away::remove(backends, &names, &note.kept).await?;
     for portal in &note.logged_in {

@@ -56,6 +56,19 @@ impl Note {
         }
     }
 
+    /// Whether it is about this disk: the directories of two disks with odd names may be the same.
+    pub fn is_of(&self, disk: &Disk) -> bool {
+        let other = Self::of(disk);
+        let of =
+            |note: &Self| (note.iqn.clone(), note.portals.first().cloned(), note.lun, note.iface.clone());
+        of(self) == of(&other) && (&self.wwns, &self.wwids) == (&other.wwns, &other.wwids)
+    }
+
+    /// The portals through which the disk may have come.
+    pub fn all_portals(&self) -> BTreeSet<&String> {
+        self.portals.iter().chain(&self.logged_in).collect()
+    }
+
     /// The disk of Fibre Channel.
     pub fn ids(&self) -> Ids {
         match self.wwns.is_empty() {
@@ -169,7 +182,36 @@ pub(super) async fn others(
 
 #[cfg(test)]
 mod tests {
+    use pod_rules::volume_plugins::{FC, ISCSI};
+
     use super::*;
+    use crate::kinds::tests::{inline, pod};
+
+    #[test]
+    fn disks_with_the_same_directory_are_told_apart() {
+        let of = |plugin: &'static str, source: serde_json::Value| {
+            let mut volume = json!({"name": "v"});
+            volume[if plugin == FC { "fc" } else { "iscsi" }] = source;
+            Disk::of(plugin, &inline(&volume), &pod()).expect("a disk")
+        };
+        let iscsi = |portal: &str, iqn: &str, more: &[&str]| {
+            of(ISCSI, json!({"targetPortal": portal, "iqn": iqn, "lun": 1, "portals": more}))
+        };
+        let pairs = [
+            (of(FC, json!({"wwids": ["a-lun-1"]})), of(FC, json!({"targetWWNs": ["a"], "lun": 1}))),
+            (of(FC, json!({"wwids": ["a-b"]})), of(FC, json!({"wwids": ["a", "b"]}))),
+            (iscsi("p:1", "iqn.2020-01.test:a", &[]), iscsi("p:1-iqn.2020", "01.test:a", &[])),
+        ];
+        for (one, other) in &pairs {
+            assert_eq!(one.dir, other.dir);
+            assert!(Note::of(one).is_of(one) && !Note::of(one).is_of(other), "{one:?}");
+        }
+        let one = iscsi("p:1", "iqn.2020-01.test:a", &[]);
+        assert!(
+            Note::of(&one).is_of(&iscsi("p:1", "iqn.2020-01.test:a", &["q:1"])),
+            "by another portal, too"
+        );
+    }
 
     #[test]
     fn a_note_is_read_as_it_was_written_and_has_room_for_the_longest_names() {

@@ -154,7 +154,7 @@ impl Job<'_> {
             // Of a disk that a Go kubelet has brought the names are not known.
             return if is_used && !access.is_empty() { Err(other_names()) } else { Ok(None) };
         };
-        if note.access == *access {
+        if note.access == *access && note.is_of(&self.disk) {
             return Ok(Some(note));
         }
         if is_used || iscsi::has_session(self.backends, &note).await? {
