@@ -158,6 +158,8 @@ fn a_session_of_the_node_is_used_and_stays_with_its_disks() {
         let (world, api) = stand(453);
         world.network_disks.log_in(PORTAL, IQN, "");
         world.network_disks.add_target(PORTAL, IQN, 4, "w4");
+        // What a try that fails has brought is not taken for the node's.
+        world.disk.fail("format_and_mount", place(4), 1, "no luck");
         for (name, number) in [("had", 3), ("new", 4)] {
             pod_with(&api, name, source(number, json!({})));
         }

@@ -38,6 +38,8 @@ struct Login<'a> {
     note: Note,
     /// What the Secret has, once it was read.
     secrets: Option<BTreeMap<String, SecretContent>>,
+    /// Whether the last login has not ended: a session may be made yet, which is the kubelet's then.
+    is_in_doubt: bool,
 }
 
 async fn run(backends: &Backends, turn: &str, args: Vec<String>) -> Result<String, (String, String)> {
@@ -71,7 +73,8 @@ pub(super) async fn attach(
     places: &Places,
     note: Note,
 ) -> Result<Ways, SetUpError> {
-    let mut login = Login { backends, target, places, dir: &disk.dir, note, secrets: None };
+    let dir = &disk.dir;
+    let mut login = Login { backends, target, places, dir, note, secrets: None, is_in_doubt: false };
     login.has_interface().await.map_err(SetUpError::Attach)?;
     let (begun, mut last) = (Instant::now(), String::new());
     let mut found: BTreeMap<&str, String> = BTreeMap::new();
@@ -227,7 +230,9 @@ impl Login<'_> {
                 Maker::Kubelet => {
                     self.note.logged_in.insert(portal.to_owned());
                 }
-                Maker::Node => self.keep(&seen, session),
+                // Once: what the node has at a later try the kubelet may have brought.
+                Maker::Node if self.note.found.insert(portal.to_owned()) => self.keep(&seen, session),
+                Maker::Node => {}
             }
             self.write().await?;
             return Ok(session.host);
@@ -240,8 +245,10 @@ impl Login<'_> {
         match (admin::session(&seen, target, portal), logged_in) {
             (Some(session), _) => Ok(session.host),
             (None, done) => {
-                self.note.logged_in.remove(portal);
-                self.write().await?;
+                if !self.is_in_doubt {
+                    self.note.logged_in.remove(portal);
+                    self.write().await?;
+                }
                 done?;
                 Err(Failed::Way(format!(
                     "Could not get SCSI host number for portal {portal} after logging in"
@@ -261,6 +268,7 @@ impl Login<'_> {
     async fn log_in(&mut self, portal: &str) -> Result<(), String> {
         let (backends, target) = (self.backends, self.target);
         let Target { iqn, iface, .. } = target;
+        self.is_in_doubt = false;
         self.discover(portal).await?;
         let about = |more: &[&str]| admin::node(portal, iqn, iface, more);
         let turn = format!("{iqn} {portal} {iface}");
@@ -291,6 +299,7 @@ impl Login<'_> {
             }
         }
         if let Err((output, why)) = run(backends, &turn, about(&["--login"])).await {
+            self.is_in_doubt = !admin::has_ended(&why);
             self.forget_record(portal).await;
             return Err(format!("iscsi: failed to attach disk: Error: {output} ({why})"));
         }

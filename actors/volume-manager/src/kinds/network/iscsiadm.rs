@@ -12,6 +12,8 @@ const EXISTS: i32 = 15;
 /// How it says that there is no such session, or nothing at all to do it with.
 const NO_SESSION: i32 = 2;
 const NO_OBJECTS: i32 = 21;
+/// How the reason begins of one that has ended by itself.
+const ENDED: &str = "exit status";
 /// The most characters of what it said that an error shows.
 const SAID_CHARS_MAX: usize = 600;
 /// The settings of CHAP that a Secret may have, of a discovery and of a session.
@@ -61,9 +63,14 @@ pub(super) fn said(text: &str) -> String {
 pub(super) fn judged(answer: Result<IscsiAnswer, DisksError>) -> Result<String, (String, String)> {
     match answer {
         Ok(answer) if answer.is_fine() => Ok(answer.said),
-        Ok(answer) => Err((said(&answer.said), format!("exit status {}", answer.code))),
+        Ok(answer) => Err((said(&answer.said), format!("{ENDED} {}", answer.code))),
         Err(error) => Err((String::new(), error.to_string())),
     }
+}
+
+/// Whether the program has ended by itself, by the reason why it has failed.
+pub(super) fn has_ended(why: &str) -> bool {
+    why.starts_with(ENDED)
 }
 
 /// Whether an interface of the name is there after it was to be made.
@@ -254,6 +261,8 @@ mod tests {
         let of = |code: i32| IscsiAnswer { code, said: "why\n".to_owned() };
         assert_eq!(judged(Ok(of(0))), Ok("why\n".to_owned()));
         assert_eq!(judged(Ok(of(24))), Err(("why\n".to_owned(), "exit status 24".to_owned())));
+        let late = judged(Err(DisksError::NotEnded { why: "it has not ended within 1 s".to_owned() }));
+        assert!(has_ended("exit status 24") && late.is_err_and(|(_, why)| !has_ended(&why)));
         assert!(is_gone(&of(21)) && is_gone(&of(2)) && !is_gone(&of(24)) && is_made(&of(15)));
         let login = node("p:1", "iqn.a", "default", &["--login"]).join(" ");
         assert_eq!(login, "-m node -p p:1 -T iqn.a -I default --login");

@@ -28,6 +28,8 @@ pub(super) struct Note {
     pub has_own_iface: bool,
     /// The portals whose sessions the kubelet has made, or is about to make.
     pub logged_in: BTreeSet<String>,
+    /// The portals whose sessions the node had before, and where it was looked which disks it had.
+    pub found: BTreeSet<String>,
     /// The ports of targets, or the disk's own numbers; of Fibre Channel.
     pub wwns: Vec<String>,
     pub wwids: Vec<String>,
