@@ -29,7 +29,7 @@ pub const SECRET: &str = "kubernetes.io/secret";
 
 /// All plugins that this kubelet has, in alphabetical order.
 pub const ALL: &[&str] =
-    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, HOST_PATH, IMAGE, LOCAL, NFS, PROJECTED, SECRET];
+    &[CONFIG_MAP, CSI, DOWNWARD_API, EMPTY_DIR, FC, HOST_PATH, IMAGE, ISCSI, LOCAL, NFS, PROJECTED, SECRET];
 
 /// Whether a FlexVolume driver may have this name, which is that of its volumes' plugin, too: a name, or a vendor and a name. The
 /// vendor `kubernetes.io` is that of upstream's own plugins.

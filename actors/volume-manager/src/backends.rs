@@ -8,7 +8,7 @@ use bridge_csi::{DriverRegistry, NodeVolumes, VolumeFigures};
 use bridge_io::clock::Clock;
 use bridge_io::compute::Compute;
 use bridge_kube::{ClaimStatuses, CsiNodes, VolumeObjects};
-use bridge_node::host::{Layout, PodDirs};
+use bridge_node::host::{Layout, NetworkDisks, PodDirs};
 use bridge_node::mounts::Mounts;
 use messages::event_recorder::RecordEvent;
 use pod_spec::quantity::Quantity;
@@ -45,6 +45,8 @@ pub struct Backends {
     pub csi: Csi,
     /// The FlexVolume drivers; what is known of them outlives the incarnation.
     pub flex: Flex,
+    /// The disks that a network brings.
+    pub network_disks: Arc<dyn NetworkDisks>,
     /// The devices that pods share; it outlives the incarnation.
     pub devices: Devices,
     /// The volumes that the cluster attaches; it outlives the incarnation.
@@ -87,9 +89,10 @@ impl Backends {
     pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> Self {
         let namespace = namespace.unwrap_or(OF_NO_NAMESPACE);
         let (mounts, flex) = (self.mounts.for_namespace(namespace), self.flex.of_tenant(namespace));
+        let network_disks = self.network_disks.for_namespace(namespace);
         let (pod_dirs, compute) =
             (self.pod_dirs.for_namespace(namespace), self.compute.for_namespace(namespace));
-        Self { mounts, flex, pod_dirs, compute, ..self.clone() }
+        Self { mounts, flex, network_disks, pod_dirs, compute, ..self.clone() }
     }
 
     pub(crate) fn node(&self) -> NodeFacts<'_> {

@@ -136,7 +136,14 @@ impl Source {
     /// Whether it is shown read-only, so that its files keep the labels that they have.
     pub fn is_read_only(&self) -> bool {
         match self {
-            Self::Inline(volume) => volume.csi.as_ref().is_some_and(|csi| csi.read_only == Some(true)),
+            Self::Inline(volume) => {
+                let asked = [
+                    volume.csi.as_ref().and_then(|csi| csi.read_only),
+                    volume.iscsi.as_ref().and_then(|iscsi| iscsi.read_only),
+                    volume.fc.as_ref().and_then(|fc| fc.read_only),
+                ];
+                asked.contains(&Some(true))
+            }
             Self::Persistent(persistent) => {
                 let csi = persistent.spec().and_then(|spec| spec.csi.as_ref());
                 persistent.read_only || csi.is_some_and(|csi| csi.read_only == Some(true))

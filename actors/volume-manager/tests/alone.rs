@@ -10,7 +10,7 @@ use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
 use bridge_csi::{CsiMetrics, Drivers, Rpc};
 use bridge_io::Io;
 use bridge_kube::fake::FakeApi;
-use bridge_node::host::FakeFlexDrivers;
+use bridge_node::host::{FakeFlexDrivers, FakeNetworkDisks};
 use k8s_openapi::api::core::v1::{
     PersistentVolume, PersistentVolumeClaim, PodSecurityContext, Volume, VolumeMount,
 };
@@ -116,6 +116,7 @@ impl Neighbours {
                 },
                 csi: self.csi(),
                 flex: Flex::new(Arc::new(self.flex.clone())),
+                network_disks: Arc::new(FakeNetworkDisks::new(fakes.disk.clone())),
                 devices: Default::default(),
                 attachments: Default::default(),
                 selinux: None,

@@ -23,7 +23,8 @@ use bridge_node::checkpoint::DirCheckpoints;
 use bridge_node::host::{
     ContainerFacts, DiskContainerLogs, DiskDockerConfigs, DiskPodDirs, DiskPullRecords, DiskStaticFiles,
     ExecCredentialPlugins, ExecFlexDrivers, KernelSettings, Layout, Machine, MachineFacts, PodDirs, RootLock,
-    SharedLock, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files, set_oom_score_adj,
+    SharedLock, SystemDisks, ThisHost, ThisMachine, default_address, node_hostname, raise_open_files,
+    set_oom_score_adj,
 };
 use bridge_node::iptables::{self, PacketTables, ProgramTables};
 use bridge_node::mounts::SystemMounts;
@@ -380,6 +381,7 @@ fn bridge(
         dirs: Arc::new(DiskPodDirs::new(layout, handle.clone())),
         mounts: Arc::new(SystemMounts::new(handle.clone())),
         flex_drivers: Arc::new(ExecFlexDrivers::new(&loaded.config.node.volume_plugin_dir, handle.clone())),
+        network_disks: Arc::new(SystemDisks::new(handle.clone())),
         prober: Arc::new(NetProber::new(handle.clone())),
         cgroups: Arc::new(SystemCgroups::detect(names, handle.clone())?),
         resolv_conf: resolv_conf(&io, &loaded.config.pods.resolv_conf),

@@ -18,7 +18,7 @@ use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{
     FakeContainerLogs, FakeCredentialPlugins, FakeDisk, FakeDockerConfigs, FakeFlexDrivers,
-    FakeHostAddresses, FakeMachine, FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
+    FakeHostAddresses, FakeMachine, FakeNetworkDisks, FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;
@@ -77,6 +77,8 @@ pub struct World {
     pub plugins: FakePlugins,
     /// The programs that mount volumes.
     pub flex_drivers: FakeFlexDrivers,
+    /// Disks that a network brings.
+    pub network_disks: FakeNetworkDisks,
     /// The programs that give credentials for images.
     pub credential_plugins: FakeCredentialPlugins,
     /// A manifest URL, if the node has one.
@@ -100,6 +102,7 @@ impl World {
     pub fn new(seed: u64) -> Self {
         let start = Timestamp::from_second(START_SECOND).expect("a second of this century is a timestamp");
         let disk = FakeDisk::new();
+        let network_disks = FakeNetworkDisks::new(disk.clone());
         let runtime = FakeRuntime::new(seed).at_wall_time(START_SECOND * 1_000_000_000).with_logs_on(&disk);
         runtime.add_image(IMAGE, RegistryImage::default());
         disk.mkdir(MANIFESTS, 0o755);
@@ -118,6 +121,7 @@ impl World {
             addresses: FakeHostAddresses::default(),
             plugins: FakePlugins::default(),
             flex_drivers: FakeFlexDrivers::default(),
+            network_disks,
             credential_plugins: FakeCredentialPlugins::default(),
             url: None,
             resolv_conf: None,
@@ -173,6 +177,7 @@ impl World {
             dirs: Arc::new(FakePodDirs::new(layout, self.disk.clone())),
             mounts: Arc::new(FakeMounts::new(self.disk.clone())),
             flex_drivers: Arc::new(self.flex_drivers.clone()),
+            network_disks: Arc::new(self.network_disks.clone()),
             prober: Arc::new(self.prober.clone()),
             cgroups: Arc::new(self.cgroups.clone()),
             stats: Arc::new(self.stats.clone()),

@@ -91,7 +91,9 @@ const POD: &[(&str, Rule)] = &[
     ("spec.volumes.emptyDir.medium", YES),
     ("spec.volumes.emptyDir.sizeLimit", YES),
     ("spec.volumes.hostPath", YES),
+    ("spec.volumes.fc", YES),
     ("spec.volumes.flexVolume", YES),
+    ("spec.volumes.iscsi", YES),
     ("spec.volumes.nfs", YES),
     ("spec.volumes.image", YES),
     // What is about the pod itself needs no other object.

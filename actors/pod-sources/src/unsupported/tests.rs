@@ -39,11 +39,6 @@ fn every_other_field_is_reported() {
             json!({"sources": [{"secret": {"name": "s"}}]}),
             "spec.volumes[0].projected.sources[0].secret",
         ),
-        (
-            "/volumes/0/iscsi",
-            json!({"targetPortal": "p", "iqn": "iqn.2015-02.a:b", "lun": 0}),
-            "spec.volumes[0].iscsi",
-        ),
         ("/volumes/0/rbd", json!({"monitors": ["m"], "image": "i"}), "spec.volumes[0].rbd"),
         (
             "/volumes/0/persistentVolumeClaim",

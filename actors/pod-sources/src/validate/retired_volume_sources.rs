@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{
 use super::field::{Errors, Path, items, text};
 use super::{names, paths};
 
+/// The most portals of a target beside the first. Upstream has no bound, and tries each of them for minutes.
+const ISCSI_PORTALS_MAX: usize = 15;
+
 /// Validates the source of that name; returns false if it is none of this file's.
 pub(super) fn validate(volume: &Volume, source: &str, volume_path: &Path, errors: &mut Errors) -> bool {
     let path = &volume_path.child(source);
@@ -124,6 +127,10 @@ fn iscsi(source: &ISCSIVolumeSource, path: &Path, errors: &mut Errors) {
     }
     if !(0..=255).contains(&source.lun) {
         errors.invalid(&path.child("lun"), &source.lun, names::between(0, 255));
+    }
+    let portals = items(&source.portals).len();
+    if portals > ISCSI_PORTALS_MAX {
+        errors.too_many(&path.child("portals"), portals, ISCSI_PORTALS_MAX);
     }
     let chap = source.chap_auth_discovery == Some(true) || source.chap_auth_session == Some(true);
     if chap && source.secret_ref.is_none() {

@@ -8,6 +8,7 @@ mod flex;
 mod host_path;
 mod image;
 mod local;
+mod network;
 mod nfs;
 mod objects;
 mod refused;
@@ -61,6 +62,8 @@ pub(crate) const ALL: &[&dyn VolumeKind] = &[
     &host_path::HostPath,
     &image::Image,
     &local::Local,
+    &network::FC,
+    &network::ISCSI,
     &nfs::Nfs,
     &csi::Csi,
     &flex::Flex,

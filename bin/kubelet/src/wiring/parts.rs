@@ -16,8 +16,8 @@ use bridge_kube::{ApiClient, Traffic};
 use bridge_node::cgroups::Cgroups;
 use bridge_node::checkpoint::CheckpointStore;
 use bridge_node::host::{
-    ContainerLogs, CredentialPlugins, DockerConfigs, FlexDrivers, HostAddresses, PodDirs, PullRecords,
-    StaticFiles,
+    ContainerLogs, CredentialPlugins, DockerConfigs, FlexDrivers, HostAddresses, NetworkDisks, PodDirs,
+    PullRecords, StaticFiles,
 };
 use bridge_node::mounts::Mounts;
 use bridge_node::stats::NodeStats;
@@ -78,6 +78,8 @@ pub struct Bridge {
     pub mounts: Arc<dyn Mounts>,
     /// Programs that mount volumes.
     pub flex_drivers: Arc<dyn FlexDrivers>,
+    /// Disks that a network brings.
+    pub network_disks: Arc<dyn NetworkDisks>,
     /// HTTP and TCP probes.
     pub prober: Arc<dyn Prober>,
     /// Pods' cgroups.

@@ -39,6 +39,7 @@ pub(super) fn wire(
             },
             csi: csi(wiring)?,
             flex: Flex::new(bridge.flex_drivers.clone()),
+            network_disks: bridge.network_disks.clone(),
             devices: Default::default(),
             attachments: Default::default(),
             selinux: settings.volumes.selinux.clone(),

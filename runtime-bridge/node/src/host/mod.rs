@@ -14,6 +14,7 @@ mod kernel_settings;
 mod lock;
 mod log_file;
 mod machine;
+mod network_disks;
 mod own_process;
 mod own_use;
 mod pod_dirs;
@@ -59,6 +60,13 @@ pub use log_file::{LogFile, LogWatch};
 #[cfg(any(test, feature = "fake"))]
 pub use machine::FakeMachine;
 pub use machine::{Machine, MachineError, MachineFacts, StartFacts, ThisMachine, node_hostname};
+#[cfg(any(test, feature = "fake"))]
+pub use network_disks::FakeNetworkDisks;
+pub use network_disks::{
+    BlockDisk, DiskLink, DisksError, DisksReply, FLUSH_WITHIN, ISCSIADM_OUTPUT_BYTES_MAX,
+    ISCSIADM_PLACE_WITHIN, ISCSIADM_WITHIN, IscsiAnswer, IscsiCall, IscsiRecord, IscsiSession, LinksBy,
+    NetworkDisks, Partition, SCAN_WITHIN, SeenDisks, SystemDisks,
+};
 pub use own_process::{OwnProcessError, default_address, raise_open_files, set_oom_score_adj};
 pub use own_use::OwnUse;
 #[cfg(any(test, feature = "fake"))]

@@ -127,6 +127,10 @@ pub(super) fn format_and_mount(disk: &FakeDisk, target: &Path, mount: HelperMoun
     } else if found != wanted.as_bytes() {
         return Err(MountError::Refused { reason: "mount failed: exit status 32".to_owned() });
     }
+    // As the kernel tells it: a file system that is mounted with one label for all files takes no others.
+    let (context, options): (Vec<String>, Vec<String>) =
+        options.into_iter().partition(|option| option.starts_with("context="));
+    let fs_options = if context.is_empty() { vec!["seclabel".to_owned()] } else { context };
     disk.add_mount(MountPoint {
         path: target.to_path_buf(),
         root: PathBuf::from("/"),
@@ -134,7 +138,7 @@ pub(super) fn format_and_mount(disk: &FakeDisk, target: &Path, mount: HelperMoun
         source: device.to_string_lossy().into_owned(),
         options,
         device: (7, 0),
-        fs_options: Vec::new(),
+        fs_options,
     });
     Ok(())
 }

@@ -214,7 +214,7 @@ impl<'a> Fields<'a> {
     }
 
     fn point(&self) -> MountPoint {
-        let words = |field: &[u8]| text(field).split(',').map(str::to_owned).collect();
+        let words = |field: &[u8]| options(&text(field));
         MountPoint {
             path: path(self.path),
             root: path(self.root),
@@ -225,6 +225,16 @@ impl<'a> Fields<'a> {
             fs_options: words(self.fs_options),
         }
     }
+}
+
+/// The options of a list; a comma in quotes, such as in an SELinux context with two categories, is a part of its option.
+fn options(list: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let is_end = |c: char| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
+    };
+    list.split(is_end).map(str::to_owned).collect()
 }
 
 fn text(field: &[u8]) -> String {
@@ -321,6 +331,15 @@ mod tests {
             assert_eq!(table.at(&mount.path).as_ref(), Some(mount));
         }
         assert_eq!(table.at(Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn a_comma_in_a_quoted_context_ends_no_option() {
+        let text = b"36 35 8:16 / /mnt rw,relatime - ext4 /dev/sdb rw,context=\"u:object_r:t:s0:c1,c2\",stripe=4\n";
+        let mounts = parse(text).unwrap();
+        assert_eq!(mounts[0].fs_options, ["rw", "context=\"u:object_r:t:s0:c1,c2\"", "stripe=4"]);
+        assert_eq!(options(""), [""]);
+        assert_eq!(options("a,\"b,c"), ["a", "\"b,c"], "a quote that does not end");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use bridge_csi::fake::FakePlugins;
 use bridge_csi::plugins::{PluginKind, PluginMetrics, PluginWatcher};
 use bridge_csi::{CsiMetrics, Drivers};
 use bridge_io::Io;
-use bridge_node::host::FakeFlexDrivers;
+use bridge_node::host::{FakeDisk, FakeFlexDrivers, FakeNetworkDisks};
 use futures::future::join_all;
 use messages::facts::DesiredPodsChanged;
 use messages::pod_manager::ResendDesired;
@@ -85,6 +85,7 @@ impl Subject for Alone {
                 },
                 csi: csi(),
                 flex: Flex::new(Arc::new(FakeFlexDrivers::default())),
+                network_disks: Arc::new(FakeNetworkDisks::new(FakeDisk::new())),
                 devices: Default::default(),
                 attachments: Default::default(),
                 selinux: None,

@@ -24,12 +24,12 @@ use crate::objects::{NS, object, ready, until};
 const CONTEXTS: &str =
     "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:container_file_t:s0\"\n";
 
-fn label(level: &str) -> String {
+pub fn label(level: &str) -> String {
     format!("system_u:object_r:container_file_t:{level}")
 }
 
 /// A member of a cluster on a host with SELinux.
-async fn labelled(every_mode: bool) -> Settings {
+pub async fn labelled(every_mode: bool) -> Settings {
     let mut settings = member().await;
     let labels = SelinuxLabels::parse(CONTEXTS).expect("a policy");
     settings.volumes.selinux = Some(Selinux { labels, every_mode });

@@ -231,6 +231,10 @@ fn network_sources() {
         ),
         (json!({"iscsi": {"targetPortal": "p", "iqn": "iqn.2015-02.example.com:test", "lun": 0}}), &[]),
         (
+            json!({"iscsi": {"targetPortal": "p", "iqn": "iqn.2015-02.a:b", "lun": 0, "portals": vec!["p"; 16]}}),
+            &[".iscsi.portals: Too many: 16: must have at most 15 items"],
+        ),
+        (
             json!({"iscsi": {"targetPortal": "p", "iqn": "eui.0123456789ABCDEF", "lun": 0, "initiatorName": "naa.x"}}),
             &[".iscsi.initiatorName: Invalid value: \"naa.x\": must be valid format"],
         ),

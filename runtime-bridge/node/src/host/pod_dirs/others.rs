@@ -104,7 +104,7 @@ fn staged(look: &impl Look, root: &Path) -> Result<Vec<OtherVolume>, PodDirsErro
     Ok(found)
 }
 
-/// The disks of iSCSI and Fibre Channel that are on the node, which their directories name.
+/// The disks of iSCSI and Fibre Channel that are on the node, by their directories below their plugin's, which name them.
 fn disks(look: &impl Look, root: &Path) -> Result<Vec<OtherVolume>, PodDirsError> {
     let mut found = Vec::new();
     for (plugin, block) in [(ISCSI, false), (ISCSI, true), (FC, false), (FC, true)] {
@@ -121,7 +121,8 @@ fn disks(look: &impl Look, root: &Path) -> Result<Vec<OtherVolume>, PodDirsError
                 }
             } else if name.starts_with("iface-") {
                 for disk in look.names(&dir.join(&name))? {
-                    iscsi_names(&disk).into_iter().for_each(|reported| tell(disk.clone(), reported));
+                    let place = format!("{name}/{disk}");
+                    iscsi_names(&disk).into_iter().for_each(|reported| tell(place.clone(), reported));
                 }
             }
         }
