@@ -18,7 +18,8 @@ use bridge_node::cgroups::{CgroupDriver, CgroupNames, CgroupVersion, FakeCgroups
 use bridge_node::checkpoint::FakeCheckpoints;
 use bridge_node::host::{
     FakeContainerLogs, FakeCredentialPlugins, FakeDisk, FakeDockerConfigs, FakeFlexDrivers,
-    FakeHostAddresses, FakeMachine, FakeNetworkDisks, FakePodDirs, FakePullRecords, FakeStaticFiles, Layout, Machine,
+    FakeHostAddresses, FakeMachine, FakeNetworkDisks, FakePodDirs, FakePullRecords, FakeStaticFiles, Layout,
+    Machine,
 };
 use bridge_node::mounts::FakeMounts;
 use bridge_node::stats::FakeStats;

@@ -335,7 +335,8 @@ mod tests {
 
     #[test]
     fn a_comma_in_a_quoted_context_ends_no_option() {
-        let text = b"36 35 8:16 / /mnt rw,relatime - ext4 /dev/sdb rw,context=\"u:object_r:t:s0:c1,c2\",stripe=4\n";
+        let text =
+            b"36 35 8:16 / /mnt rw,relatime - ext4 /dev/sdb rw,context=\"u:object_r:t:s0:c1,c2\",stripe=4\n";
         let mounts = parse(text).unwrap();
         assert_eq!(mounts[0].fs_options, ["rw", "context=\"u:object_r:t:s0:c1,c2\"", "stripe=4"]);
         assert_eq!(options(""), [""]);
