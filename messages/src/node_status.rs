@@ -31,11 +31,14 @@ pub enum Degradation {
     PodsLeftAlone,
 }
 
+/// Subsystems that are degraded, each with the way and the reason.
+pub type DegradedSubsystems = BTreeMap<Arc<str>, (Degradation, Arc<str>)>;
+
 /// The subsystems that supervision leaves stopped after too many crashes, or that leave several pods alone for one cause, all
 /// of them, each with the way and the reason: NodeStatus shows them as a condition of the Node. Of these, those with pods that
 /// are left alone are named with the place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SubsystemsReported(pub Arc<BTreeMap<Arc<str>, (Degradation, Arc<str>)>>);
+pub struct SubsystemsReported(pub Arc<DegradedSubsystems>);
 delivery!(SubsystemsReported => (): Command, LatestPerKey);
 
 /// Asks NodeStatus to post the Node as not ready, since the kubelet is about to exit. Answered when posting it has ended, with

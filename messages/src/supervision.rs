@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PodUid, delivery};
 
+/// Pods that are left alone: by subsystem and pod, the last panic and its place in the source.
+pub type QuarantinedPods = BTreeMap<(Arc<str>, PodUid), Arc<str>>;
+
 /// The pods that made a subsystem panic too often, all of them: the subsystem leaves them alone for a while. By subsystem and
 /// pod, each with the last panic and its place in the source. `Delivery::pod` of this message is `None`, so that StatusManager
 /// hears of pods that it has quarantined itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodsQuarantined(pub Arc<BTreeMap<(Arc<str>, PodUid), Arc<str>>>);
+pub struct PodsQuarantined(pub Arc<QuarantinedPods>);
 delivery!(PodsQuarantined => (): Command, LatestPerKey);
 
 /// A fault to inject into an actor, in builds with the feature `faults`.

@@ -56,6 +56,21 @@ const ELSEWHERE: &[(&str, usize, &str)] = &[
     ("runtime-bridge/node/src/host/docker_configs/disk.rs", 1, ADMINISTRATORS),
     ("runtime-bridge/node/src/host/kernel_settings.rs", 2, "/proc/sys, before there is an actor"),
     ("runtime-bridge/node/src/host/lock.rs", 2, ADMINISTRATORS),
+    (
+        "runtime-bridge/node/src/host/network_disks/exec.rs",
+        2,
+        "a file of the kernel in /sys, and a block device of the node: a lease is held on regular files",
+    ),
+    (
+        "runtime-bridge/node/src/host/network_disks/records.rs",
+        2,
+        "records of iscsiadm, in a directory of the node",
+    ),
+    (
+        "runtime-bridge/node/src/host/network_disks/sysfs.rs",
+        2,
+        "/sys, and /proc of the kubelet's own mount namespace",
+    ),
     ("runtime-bridge/node/src/host/own_process.rs", 1, KUBELETS_PROCESS),
     ("runtime-bridge/node/src/host/own_use.rs", 1, KUBELETS_PROCESS),
     ("runtime-bridge/node/src/host/pod_dirs/disk.rs", 1, KUBELETS_PROCESS),

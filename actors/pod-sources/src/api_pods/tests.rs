@@ -84,8 +84,8 @@ fn a_pod_that_is_judged_elsewhere_is_there_meanwhile_and_stays_as_it_was_known()
     heard.take(all(&mut pods, vec![], &BTreeSet::new()).unwrap());
     heard.take(pods.awaits(&uid).unwrap());
     assert!(heard.is_unread(&uid) && pods.awaits(&uid).is_none(), "once");
-    let judged = pods.judge(&uid, NOW).of(plain("a")).expect("it is new");
-    heard.take(pods.judged(&uid, judged));
+    let verdict = pods.judge(&uid, NOW).weighed(plain("a"));
+    heard.take(pods.judged(&plain("a"), verdict, NOW).expect("it is new"));
     assert!(heard.get(&uid).is_some() && !heard.is_unread(&uid));
     assert!(pods.awaits(&uid).is_none(), "it is known");
     assert!(pods.judge(&uid, NOW).of(plain("a")).is_none(), "no news");

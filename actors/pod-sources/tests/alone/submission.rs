@@ -40,8 +40,8 @@ impl Compute for Slow {
 }
 
 /// Panics over each manifest, as a rule does that has not thought of it, while that is set.
-#[derive(Debug, Default)]
-struct Panicking(AtomicBool);
+#[derive(Clone, Debug, Default)]
+struct Panicking(Arc<AtomicBool>);
 
 impl Compute for Panicking {
     fn run(&self, _pod: &str, piece: Piece) -> BoxFuture<'static, Result<(), NotRun>> {
@@ -52,6 +52,10 @@ impl Compute for Panicking {
             Ok(())
         }
         .boxed()
+    }
+
+    fn for_namespace(&self, _namespace: &str) -> Arc<dyn Compute> {
+        Arc::new(self.clone())
     }
 }
 

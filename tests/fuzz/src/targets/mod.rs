@@ -60,7 +60,7 @@ pub const TARGETS: &[Target] = targets![
     records::pod_status,
     records::probe_results,
     node::proc_files,
-    records::pull_records,
+    images::pull_records,
     text::quantity,
     server::request_headers,
     pods::resolv_conf,
