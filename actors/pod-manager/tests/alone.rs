@@ -250,7 +250,7 @@ fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none()
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
         let one: BTreeMap<String, Quantity> = [("pods".to_owned(), Quantity::decimal(1))].into();
         let settings = Arc::new(NodeResources { capacity: one.clone(), allocatable: one });
-        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
+        actor.address().tell(NodeResourcesConfigured { settings }).unwrap();
         tell_pods(&actor, 3);
         stage.until("the third pod to be judged", || told(&near.pool) == Some((3, true))).await;
         let set = heard(&near.pool);
