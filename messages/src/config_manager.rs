@@ -23,11 +23,10 @@ pub struct ResendConfiguration {
 }
 delivery!(ResendConfiguration => (): Command, LatestPerKey, key = |m| Key::Receiver(m.receiver));
 
-/// Settings of an actor that change while the kubelet runs. Writer: ConfigManager.
+/// Settings of an actor that change while the kubelet runs. Writer: ConfigManager alone, so that newer ones take the place of
+/// older ones in a mailbox, and none come out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configured<S> {
-    /// Of the configuration that they are part of: those of an earlier one are left out ([`crate::Delivery::generation`]).
-    pub generation: u64,
     /// What holds from now on.
     pub settings: S,
 }

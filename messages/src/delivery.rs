@@ -71,12 +71,6 @@ pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'stati
         None
     }
 
-    /// Of settings, the generation of their configuration: a receiver that has taken newer ones is not told older ones, whatever
-    /// has held them up. 0 for all else.
-    fn generation(&self) -> u64 {
-        0
-    }
-
     /// Takes over what must not be lost with the older message of the same key that this one replaces in a mailbox.
     fn absorb(&mut self, _older: &Self) {}
 }
@@ -85,7 +79,7 @@ pub trait Delivery: actix::Message<Result: Send> + Clone + Debug + Send + 'stati
 #[macro_export]
 macro_rules! delivery {
     ($msg:ty => $result:ty : $kind:ident, $full:ident $(, pod = $pod:expr)? $(, key = $key:expr)?
-        $(, absorb = $absorb:expr)? $(, generation = $generation:expr)?) => {
+        $(, absorb = $absorb:expr)?) => {
         impl ::actix::Message for $msg {
             type Result = $result;
         }
@@ -107,10 +101,6 @@ macro_rules! delivery {
             $(fn absorb(&mut self, older: &Self) {
                 let absorb: fn(&mut Self, &Self) = $absorb;
                 absorb(self, older);
-            })?
-            $(fn generation(&self) -> u64 {
-                let generation: fn(&Self) -> u64 = $generation;
-                generation(self)
             })?
         }
     };

@@ -42,6 +42,6 @@ pub struct EvictionSettings {
 
 /// When pods are evicted from now on. Writer: ConfigManager.
 pub type EvictionConfigured = Configured<Arc<EvictionSettings>>;
-delivery!(EvictionConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
+delivery!(EvictionConfigured => (): Command, LatestPerKey);
 
 receives!("EvictionManager": DesiredPodsChanged, WorkerReported, ResendPressure, EvictionConfigured);

@@ -173,7 +173,7 @@ delivery!(PressureObserved => (): Command, LatestPerKey);
 /// What the node has and what pods may have of it from now on, by `maxPods`, `podsPerCore` and `evictionHard`. Writer:
 /// ConfigManager.
 pub type NodeResourcesConfigured = Configured<Arc<NodeResources>>;
-delivery!(NodeResourcesConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
+delivery!(NodeResourcesConfigured => (): Command, LatestPerKey);
 
 /// The node's addresses as its status lists them: sent when they are first known, and again when they change. Writer:
 /// NodeStatus.

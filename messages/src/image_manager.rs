@@ -95,6 +95,6 @@ pub struct ImageRules {
 
 /// How images are pulled and deleted from now on. Writer: ConfigManager.
 pub type ImagesConfigured = Configured<ImageRules>;
-delivery!(ImagesConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
+delivery!(ImagesConfigured => (): Command, LatestPerKey);
 
 receives!("ImageManager": EnsureImage, DeleteUnusedImages, ImagesConfigured);

@@ -27,6 +27,6 @@ impl Default for LogRotation {
 
 /// How logs are rotated from now on. Writer: ConfigManager.
 pub type LogRotationConfigured = Configured<LogRotation>;
-delivery!(LogRotationConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
+delivery!(LogRotationConfigured => (): Command, LatestPerKey);
 
 receives!("LogManager": PodObserved, LogRotationConfigured);

@@ -61,7 +61,7 @@ pub struct StatusPeriods {
 
 /// How often the Node's status is computed and posted from now on. Writer: ConfigManager.
 pub type NodeStatusConfigured = Configured<StatusPeriods>;
-delivery!(NodeStatusConfigured => (): Command, LatestPerKey, generation = |m| m.generation);
+delivery!(NodeStatusConfigured => (): Command, LatestPerKey);
 
 receives!(
     "NodeStatus": RuntimeObserved, PressureObserved, OtherVolumesObserved, CsiDriversObserved, ResendNode,

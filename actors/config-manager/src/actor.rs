@@ -220,11 +220,11 @@ impl ConfigManager {
         let generation = now.generation;
         self.deps.metrics.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
         if generation > 1 {
-            self.rotation.set(Configured { generation, settings: now.rotation }, ctx);
-            self.eviction.set(Configured { generation, settings: now.eviction.clone() }, ctx);
-            self.images.set(Configured { generation, settings: now.images }, ctx);
-            self.resources.set(Configured { generation, settings: now.resources.clone() }, ctx);
-            self.node_status.set(Configured { generation, settings: now.node_status }, ctx);
+            self.rotation.set(Configured { settings: now.rotation }, ctx);
+            self.eviction.set(Configured { settings: now.eviction.clone() }, ctx);
+            self.images.set(Configured { settings: now.images }, ctx);
+            self.resources.set(Configured { settings: now.resources.clone() }, ctx);
+            self.node_status.set(Configured { settings: now.node_status }, ctx);
         }
     }
 }

@@ -158,7 +158,7 @@ fn configured(memory: &[&str]) -> EvictionConfigured {
     let hard = memory.iter().map(|text| ("memory.available".to_owned(), (*text).to_owned()));
     let settings =
         EvictionSettings { hard: hard.collect(), transition: 60 * SECOND, ..EvictionSettings::default() };
-    EvictionConfigured { generation: 2, settings: Arc::new(settings) }
+    EvictionConfigured { settings: Arc::new(settings) }
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn configured(parallel: usize) -> ImagesConfigured {
         min_age: 120 * SECOND,
         max_age: None,
     };
-    ImagesConfigured { generation: 2, settings }
+    ImagesConfigured { settings }
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn another_size_holds_from_the_next_look_on_and_rotation_is_switched_off_and_on(
         let off = LogRotation { bytes_max: None, ..small };
         let actor = stage.start(LogManagerDeps { rotation: off, ..deps(stage, &pleg) }, LogManager::new);
         let configure = |settings| {
-            actor.address().tell(LogRotationConfigured { generation: 2, settings }).unwrap();
+            actor.address().tell(LogRotationConfigured { settings }).unwrap();
         };
         let seen = writer(stage).await;
         stage.pass(30 * SECOND).await;

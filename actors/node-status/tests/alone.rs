@@ -213,14 +213,14 @@ fn changed_places_for_pods_are_posted_and_the_status_is_posted_as_often_as_confi
         let mut resources = (*config().await.resources).clone();
         resources.capacity.insert("pods".to_owned(), Quantity::decimal(7));
         let settings = Arc::new(resources);
-        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
+        actor.address().tell(NodeResourcesConfigured { settings }).unwrap();
         let places = || {
             let status = near.api.get::<Node>(None, NAME).and_then(|node| node.status);
             status.and_then(|status| Some(status.capacity?.get("pods")?.0.clone()))
         };
         stage.until("the capacity to be posted", || places().as_deref() == Some("7")).await;
         let settings = StatusPeriods { update: SECOND, report: 2 * SECOND };
-        actor.address().tell(NodeStatusConfigured { generation: 2, settings }).unwrap();
+        actor.address().tell(NodeStatusConfigured { settings }).unwrap();
         // The posting that the period before has made due comes first.
         pass_well(stage, &actor, 600).await;
         let postings = near.postings();

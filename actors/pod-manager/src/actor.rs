@@ -5,6 +5,7 @@ mod node;
 mod pressure;
 mod reports;
 mod tell;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::metrics::PodManagerMetrics;
 use crate::mirror::Mirrors;
 use crate::reported::ReportedFacts;
 use tell::Told;
+use unread::UnreadPods;
 
 /// How long PodManager waits for an answer before it asks again.
 const ASK_DEADLINE: Duration = Duration::from_secs(5);
@@ -121,6 +123,7 @@ pub struct PodManager {
     asking_runtime: bool,
     /// How many times EvictionManager was asked for the pressure for which pods wait.
     pressure_asks: u32,
+    unread: UnreadPods,
     /// Pods for which the Node is being fetched; `None` while it is not.
     fetching_node: Option<BTreeSet<PodUid>>,
 }
@@ -151,6 +154,7 @@ impl PodManager {
             rounds: 0,
             asking_runtime: false,
             pressure_asks: 0,
+            unread: UnreadPods::default(),
             fetching_node: None,
             deps,
         }
@@ -176,6 +180,7 @@ impl PodManager {
         }
         self.rounds += 1;
         let all = self.has_decided_all();
+        self.await_unread(all, ctx);
         let merged = self.sources.merge(|uid| self.decisions.has_admitted(uid, &self.known));
         self.decisions.leave_alone(ctx.quarantined());
         let mut outcome = self.decisions.decide(&merged.candidates, all, &mut self.known, &self.node);
@@ -391,6 +396,8 @@ pub enum Timer {
     AskForNode,
     /// Ask EvictionManager for the pressure again.
     AskForPressure,
+    /// New pods wait no longer for those that cannot be read.
+    UnreadPods,
     /// Tell the workers again to end the preempted pods.
     EvictAgain,
     /// This preempted pod should have ended by now.
@@ -438,6 +445,7 @@ impl Subsystem for PodManager {
             Timer::AskStatuses => self.ask_statuses(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::AskForPressure => self.ask_for_pressure_again(ctx),
+            Timer::UnreadPods => self.await_no_longer(ctx),
             Timer::AskRuntime => {
                 self.asking_runtime = false;
                 if !self.known.has_heard_runtime() {
@@ -468,6 +476,7 @@ impl Subsystem for PodManager {
             | Timer::AskRuntime
             | Timer::AskForNode
             | Timer::AskForPressure
+            | Timer::UnreadPods
             | Timer::EvictAgain
             | Timer::Tell
             | Timer::TellObjects

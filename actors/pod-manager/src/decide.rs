@@ -386,7 +386,7 @@ impl Decisions {
             round.take_room(candidate);
             return Ok(false);
         }
-        if candidate.source == Source::Api && !round.known.node {
+        if round.known.awaits_unread || candidate.source == Source::Api && !round.known.node {
             return Ok(false);
         }
         let pressure = match round.known.pressure {

@@ -38,6 +38,8 @@ pub struct ReportedFacts {
     pub pressure: Option<Pressure>,
     /// Whether new pods that it may keep away wait for it while it is unknown.
     pub awaits_pressure: bool,
+    /// Whether new pods wait for pods that are here and cannot be read yet.
+    pub awaits_unread: bool,
 }
 
 impl ReportedFacts {

@@ -22,6 +22,7 @@ use messages::pod_manager::{ApiPodsChanged, PodsChanged, ResendDesired};
 use messages::pod_set::{GonePod, PodSetUpdate};
 use messages::pod_sources::ResendPods;
 use messages::pod_worker::{EvictPod, GetWorkers, ResendReports};
+use messages::runtime::HeldPod;
 use messages::status_manager::{GetKnownStatuses, MirrorPods};
 use messages::supervision::Fault as ActorFault;
 use pod_manager::admission::NodeView;
@@ -239,6 +240,55 @@ fn a_node_of_which_no_pressure_is_known_takes_pods_after_some_seconds() {
     });
 }
 
+/// A node with room for one pod, whose runtime holds the API server's first pod, of which PodSources has told only that it cannot
+/// read it yet; and a second one, which is new.
+fn with_an_unread_pod(
+    near: &Neighbours,
+    stage: &Stage<'_>,
+) -> (Supervised<PodManager>, pod_set::Journal<SourcePod>) {
+    let held = HeldPod { pod: api_pod(0).pod_ref.clone(), source: Some(Source::Api) };
+    near.held.answer(move |_| Arc::new(BTreeMap::from([(uid(0), held.clone())])));
+    let mut deps = near.deps();
+    deps.config.node.pods_max = 1;
+    let actor = stage.start(deps, PodManager::new);
+    actor.address().tell(node(&near.api)).unwrap();
+    actor.address().tell(PressureObserved::default()).unwrap();
+    actor.address().tell(PodsChanged { source: Source::File, pods: Arc::default() }).unwrap();
+    let mut journal = pod_set::Journal::new(1);
+    journal.unread(&uid(0));
+    journal.put(&uid(1), from_source(api_pod(1).pod.clone()));
+    journal.completed();
+    actor.address().tell(ApiPodsChanged(journal.snapshot())).unwrap();
+    (actor, journal)
+}
+
+#[test]
+fn a_new_pod_takes_no_place_of_one_that_runs_and_cannot_be_read_yet() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let (actor, mut journal) = with_an_unread_pod(&near, stage);
+        stage.pass(3 * SECOND).await;
+        assert_eq!(told(&near.pool), Some((0, true)), "the new pod waits");
+        let read = journal.put(&uid(0), from_source(api_pod(0).pod.clone()));
+        actor.address().tell(ApiPodsChanged(read)).unwrap();
+        stage.until("the decisions", || told(&near.pool) == Some((2, true))).await;
+        let set = heard(&near.pool);
+        let is_refused = [0, 1].map(|number| set.get(&uid(number)).is_some_and(|pod| pod.rejected.is_some()));
+        assert_eq!(is_refused, [false, true]);
+    });
+}
+
+#[test]
+fn new_pods_wait_some_seconds_for_one_that_runs_and_cannot_be_read() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let (_actor, _journal) = with_an_unread_pod(&near, stage);
+        stage.pass(10 * SECOND).await;
+        assert_eq!(told(&near.pool), Some((1, true)));
+        assert!(heard(&near.pool).get(&uid(1)).is_some_and(|pod| pod.rejected.is_none()));
+    });
+}
+
 #[test]
 fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none() {
     alone(async |stage| {
@@ -250,7 +300,7 @@ fn a_node_that_is_configured_for_fewer_pods_refuses_further_ones_and_ends_none()
         stage.until("the pods to be desired", || told(&near.pool) == Some((2, true))).await;
         let one: BTreeMap<String, Quantity> = [("pods".to_owned(), Quantity::decimal(1))].into();
         let settings = Arc::new(NodeResources { capacity: one.clone(), allocatable: one });
-        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
+        actor.address().tell(NodeResourcesConfigured { settings }).unwrap();
         tell_pods(&actor, 3);
         stage.until("the third pod to be judged", || told(&near.pool) == Some((3, true))).await;
         let set = heard(&near.pool);

@@ -30,6 +30,7 @@ use supervision::{Address, Ctx, Subsystem, blame};
 
 use self::large::UnderWay;
 use crate::api_pods::{ApiPods, News};
+use crate::doubts::Doubts;
 use crate::fetched::{FetchOutcome, Fetched};
 use crate::manifest_pods::{Place, contained, one_pod, pods_of};
 use crate::manifests::{GoodManifest, Manifests, Problem, ReadReason, cut};
@@ -71,6 +72,8 @@ pub struct SubmissionPorts {
     pub kept: Arc<dyn CheckpointStore>,
     /// Reads manifests, whose size their authors choose, beside the actors' thread.
     pub compute: Arc<dyn Compute>,
+    /// What was refused and may be on the disk; the same for every incarnation.
+    pub doubts: Doubts,
 }
 
 /// PodSources' configuration, effects and addresses.
@@ -157,6 +160,7 @@ pub struct PodSources {
 impl PodSources {
     /// An incarnation that has read nothing.
     pub fn new(deps: PodSourcesDeps) -> Self {
+        let doubts = deps.submissions.as_ref().map(|ports| ports.doubts.clone()).unwrap_or_default();
         Self {
             manifests: Manifests::default(),
             read: false,
@@ -167,7 +171,7 @@ impl PodSources {
             fetched: Fetched::default(),
             fetch_failures: 0,
             url_problem: None,
-            submitted: Submitted::default(),
+            submitted: Submitted::after(doubts),
             submitted_read: false,
             submitted_problem: None,
             api_pods: ApiPods::new(0, deps.config.restart_rules),
@@ -484,6 +488,7 @@ impl Subsystem for PodSources {
         self.api_pods = ApiPods::new(ctx.incarnation(), self.deps.config.restart_rules);
         self.fetch(ctx);
         self.read_submitted(ctx);
+        self.forget_refused(ctx);
         self.ask_for_node(ctx);
     }
 

@@ -14,6 +14,7 @@ use messages::{PodRef, PodUid};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::doubts::Doubts;
 use crate::manifests::cut;
 use crate::static_pod::CONFIG_SEEN_ANNOTATION;
 
@@ -167,9 +168,16 @@ pub(crate) struct Submitted {
     under_way: usize,
     /// When a pod was withdrawn last. The pod may come back.
     withdrawn: BTreeMap<PodUid, Generation>,
+    doubts: Doubts,
 }
 
 impl Submitted {
+    /// No pods, but for the refused manifests that an earlier incarnation could not remove.
+    pub(crate) fn after(doubts: Doubts) -> Self {
+        let without = doubts.names().into_iter().map(|name| (name, Without::Doubtful)).collect();
+        Self { without, doubts, ..Self::default() }
+    }
+
     /// A submission or a withdrawal begins, unless there are too many.
     pub(crate) fn begin(&mut self) -> Result<(), SubmissionRefused> {
         if self.under_way >= UNDER_WAY_MAX {
@@ -258,6 +266,7 @@ impl Submitted {
     pub(crate) fn put(&mut self, name: &str, mut pod: SourcePod) -> Arc<Pod> {
         let size = self.changing.remove(name).flatten().unwrap_or_default();
         self.without.remove(name);
+        self.doubts.remove(name);
         pod.made_anew = self.withdrawn.get(&PodRef::of(&pod.pod).uid).copied();
         let whole = pod.pod.clone();
         self.kept.insert(name.to_owned(), Kept { pod, size });
@@ -276,8 +285,19 @@ impl Submitted {
     pub(crate) fn gave_up(&mut self, name: &str, in_doubt: bool) {
         self.changing.remove(name);
         if in_doubt {
+            self.doubted(name);
             self.without.insert(name.to_owned(), Without::Doubtful);
         }
+    }
+
+    /// The manifest of this name is refused and may be on the disk, from which it is about to be removed.
+    pub(crate) fn doubted(&self, name: &str) {
+        self.doubts.insert(name);
+    }
+
+    /// The names of the refused manifests that may be on the disk.
+    pub(crate) fn doubtful(&self) -> BTreeSet<String> {
+        self.doubts.names()
     }
 
     /// A kept manifest is wrong.
@@ -308,6 +328,7 @@ impl Submitted {
     pub(crate) fn vanished(&mut self, name: &str) {
         self.changing.remove(name);
         self.without.remove(name);
+        self.doubts.remove(name);
     }
 
     /// The kept manifests that could not be read, and are not being changed.
@@ -338,8 +359,7 @@ impl Submitted {
 
     /// The manifest of this name was removed.
     pub(crate) fn remove(&mut self, name: &str, when: Generation) {
-        self.changing.remove(name);
-        self.without.remove(name);
+        self.vanished(name);
         let Some(kept) = self.kept.remove(name) else { return };
         self.withdrawn.insert(PodRef::of(&kept.pod.pod).uid, when);
         if self.withdrawn.len() > WITHDRAWN_MAX {

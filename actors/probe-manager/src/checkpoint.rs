@@ -3,14 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bridge_node::checkpoint::{CheckpointError, CheckpointStore};
+use bridge_node::checkpoint::{ANSWER_WITHIN, CheckpointError, CheckpointStore, in_time};
 use messages::PodUid;
 use messages::facts::ContainerVerdict;
 use serde::{Deserialize, Serialize};
 
 /// Names of checkpoints begin with this.
 pub const PREFIX: &str = "probe-results/";
+
+/// After one that could not be read each further one has so long: most likely the disk does not answer at all, and pods that
+/// have no checkpoint wait for the first reading.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 
 /// The name of a pod's checkpoint.
 pub fn name(uid: &PodUid) -> String {
@@ -74,7 +79,8 @@ pub struct Loaded {
     pub unread: BTreeSet<PodUid>,
 }
 
-/// Reads checkpoints, all of them unless pods are named. One that is damaged, or has another form, is treated as absent.
+/// Reads checkpoints, all of them unless pods are named. One that is damaged, or has another form, is treated as absent; one of
+/// which the disk says nothing in time cannot be read.
 ///
 /// # Errors
 /// The checkpoints cannot be listed: nothing is known, which is not the same as there being none.
@@ -84,12 +90,13 @@ pub async fn load(
 ) -> Result<Loaded, CheckpointError> {
     let names: Vec<String> = match pods {
         Some(pods) => pods.iter().map(name).collect(),
-        None => checkpoints.list(PREFIX).await?,
+        None => in_time(ANSWER_WITHIN, PREFIX, "list", checkpoints.list(PREFIX)).await?,
     };
     let mut all = Loaded::default();
+    let mut within = ANSWER_WITHIN;
     for name in names {
         let Some(uid) = uid(&name) else { continue };
-        match checkpoints.load(&name).await {
+        match in_time(within, &name, "load", checkpoints.load(&name)).await {
             Ok(Some(content)) => match supervision::contained(|| serde_json::from_value(content)) {
                 Ok(Ok(pod)) => drop(all.pods.insert(uid, pod)),
                 Ok(Err(error)) => tracing::warn!(%error, pod = %uid, "ignoring verdicts of another form"),
@@ -102,6 +109,7 @@ pub async fn load(
             Err(error) => {
                 tracing::warn!(%error, pod = %uid, "verdicts cannot be read yet");
                 all.unread.insert(uid);
+                within = AFTER_A_FAILURE;
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bridge_http::probes::{FakeAnswer, FakeProber};
 use bridge_io::clock::Clock;
+use bridge_node::checkpoint::CheckpointStore;
 use k8s_openapi::api::core::v1::{Container, NodeAddress};
 use messages::event_recorder::RecordEvent;
 use messages::facts::{NodeAddressesObserved, ProbeVerdict, Verdicts, WorkerState};
@@ -205,6 +206,52 @@ fn what_is_on_the_disk_is_read_again_until_it_is_known() {
         stage.fakes.checkpoints.set_failing(false);
         stage.until("the verdict", || ready(&near.pool).is_some()).await;
         assert_eq!(changes(&near.pool), [Some(true)], "Ready does not flap");
+    });
+}
+
+#[test]
+fn a_pod_of_which_the_checkpoint_alone_cannot_be_read_is_not_told_as_gone() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.until("the pod to be ready", || ready(&near.pool) == Some(true)).await;
+        stage.until("the checkpoint", || stage.fakes.checkpoints.saves() > 0).await;
+        stage.pass(SECOND).await;
+        near.pool.take();
+        near.prober.set(SERVER.0, SERVER.1, FakeAnswer::Hang);
+        let uid = pod(0).pod_ref.uid.clone();
+        let name = format!("probe-results/{uid}");
+        stage.fakes.checkpoints.set_unreadable(&name, true);
+        stage.crash::<ProbeManager>().await;
+        stage.until("all facts to be asked for", || near.manager.count() == 2).await;
+        tell_facts(&actor);
+        stage.pass(35 * SECOND).await;
+        let mut told: Followed<Verdicts> = Followed::default();
+        near.pool.heard().into_iter().for_each(|one| drop(told.take(one.0)));
+        assert!(told.is_complete());
+        assert_eq!((told.get(&uid), told.is_removed(&uid)), (None, false), "what was told before holds");
+        stage.fakes.checkpoints.set_unreadable(&name, false);
+        stage.until("the verdict", || ready(&near.pool).is_some()).await;
+        assert_eq!(ready(&near.pool), Some(true), "Ready does not flap");
+    });
+}
+
+#[test]
+fn a_checkpoint_of_which_the_disk_says_nothing_keeps_no_other_pod_from_being_probed() {
+    alone(async |stage| {
+        let near = Neighbours::new();
+        for number in 0..40 {
+            let name = format!("probe-results/other-{number}");
+            stage.fakes.checkpoints.save(&name, &serde_json::json!({})).await.unwrap();
+            stage.fakes.checkpoints.set_hanging(&name, true);
+        }
+        let actor = near.start(stage);
+        tell_facts(&actor);
+        stage.pass(200 * SECOND).await;
+        assert_eq!(ready(&near.pool), Some(true));
+        stage.pass(400 * SECOND).await;
+        assert_eq!(stage.actor::<ProbeManager>().await.incarnation, 1, "no deadline has passed");
     });
 }
 

@@ -102,8 +102,6 @@ struct Dynamic {
     last_crash: Option<Crash>,
     quarantined: BTreeMap<PodUid, String>,
     receives: Vec<&'static str>,
-    /// The newest generation that was handled, by the name of the message: of settings.
-    newest: BTreeMap<&'static str, u64>,
     asked_by: BTreeSet<&'static str>,
     answered: Instant,
 }
@@ -132,7 +130,6 @@ impl Cell {
                 last_crash: None,
                 quarantined: BTreeMap::new(),
                 receives: Vec::new(),
-                newest: BTreeMap::new(),
                 asked_by: BTreeSet::new(),
                 answered: Instant::now(),
             }),
@@ -216,18 +213,6 @@ impl Cell {
 
     pub fn quarantine_list(&self) -> BTreeMap<PodUid, String> {
         self.dynamic().quarantined.clone()
-    }
-
-    /// Whether a message of this name and a newer generation has been handled, by any incarnation: then this one says nothing any
-    /// more.
-    pub fn is_superseded(&self, name: &'static str, generation: u64) -> bool {
-        if generation == 0 {
-            return false;
-        }
-        let mut dynamic = self.dynamic();
-        let newest = dynamic.newest.entry(name).or_default();
-        *newest = generation.max(*newest);
-        generation < *newest
     }
 
     /// Notes a message type for which an address or a port was handed out.

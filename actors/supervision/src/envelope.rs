@@ -31,8 +31,6 @@ pub(crate) trait Envelope<A: Subsystem>: Send {
     fn is_ask(&self) -> bool;
     /// Whether the message is an ask whose asker has given up.
     fn asker_gone(&self) -> bool;
-    /// As [`Delivery::generation`].
-    fn generation(&self) -> u64;
     /// The message itself, for one of the same type that replaces it.
     fn message(&self) -> &dyn Any;
     /// The same message once more, without an asker.
@@ -61,10 +59,6 @@ where
 
     fn asker_gone(&self) -> bool {
         self.asker.as_ref().is_some_and(OneshotSender::is_closed)
-    }
-
-    fn generation(&self) -> u64 {
-        self.message.generation()
     }
 
     fn message(&self) -> &dyn Any {

@@ -192,10 +192,6 @@ impl<A: Subsystem> Pump<A> {
             }
             let met = if fresh { self.lane.borrow_mut().faults.meet(entry, &ctx.cell) } else { Some(entry) };
             let Some(Entry { name, pod, envelope, .. }) = met else { continue };
-            if ctx.cell.is_superseded(name, envelope.generation()) {
-                ctx.cell.counters.replaced();
-                continue;
-            }
             let (of, since) = (pod.clone(), Instant::now());
             work(actor, ctx, &self.lane, name, pod, |actor, ctx| envelope.handle(actor, ctx));
             note(ctx, of.as_ref(), name, since.elapsed());

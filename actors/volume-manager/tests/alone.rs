@@ -380,7 +380,7 @@ fn changed_resources_of_the_node_are_shown_at_the_next_look_and_asked_for_by_a_n
         };
         assert_eq!(shown(), (8_u64 << 30).to_string());
         let settings = with_memory(4 << 30);
-        actor.address().tell(NodeResourcesConfigured { generation: 2, settings }).unwrap();
+        actor.address().tell(NodeResourcesConfigured { settings }).unwrap();
         stage.until("the new amount", || shown() == (4_u64 << 30).to_string()).await;
         assert_eq!(near.configuration.count(), 0, "the first incarnation has that of the start");
         stage.crash::<VolumeManager>().await;

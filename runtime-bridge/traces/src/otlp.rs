@@ -2,8 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
+use std::time::Duration;
 
 use bridge_io::Io;
 use futures::FutureExt;
@@ -29,6 +28,10 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 /// The most characters of the collector's words that are told on.
 const WORDS_MAX: usize = 256;
+/// A connection that has been silent for this long is pinged, also while no spans are sent …
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// … and is closed without an answer after this time: the next spans dial anew.
+const PING_DEADLINE: Duration = Duration::from_secs(15);
 /// Among those that look names up.
 const ASKER: &str = "traces";
 
@@ -53,7 +56,11 @@ impl OtlpCollector {
     pub fn new(io: &Io, address: CollectorAddress) -> Result<Self, ExportError> {
         let named = Endpoint::from_shared(format!("http://{}", address.authority()));
         let endpoint = named.map_err(|error| ExportError::Refused(error.to_string()))?;
-        let endpoint = endpoint.http2_max_header_list_size(HEADER_BYTES_MAX);
+        let endpoint = endpoint
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
+            .http2_keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_DEADLINE)
+            .keep_alive_while_idle(true);
         let dialler = tower::service_fn(move |_: Uri| dial(address.clone()));
         Ok(Self { channel: io.enter(|| endpoint.connect_with_connector_lazy(dialler)) })
     }
@@ -123,11 +130,8 @@ fn dial(address: CollectorAddress) -> BoxFuture<'static, io::Result<Dialled>> {
             }
             CollectorAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
             CollectorAddress::Abstract(name) => {
-                let address = SocketAddr::from_abstract_name(name)?;
-                // The kernel answers at once.
-                let stream = std::os::unix::net::UnixStream::connect_addr(&address)?;
-                stream.set_nonblocking(true)?;
-                Box::new(UnixStream::from_std(stream)?)
+                // A listener with a full backlog is an error at once, as a path's is: waiting would hold up the thread.
+                Box::new(UnixStream::connect(format!("\0{name}")).await?)
             }
         };
         Ok(TokioIo::new(connection))

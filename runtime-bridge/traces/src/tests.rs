@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use bridge_metrics::Registry;
 use bridge_pace::history::{History, StepKind};
 use futures::FutureExt;
 use jiff::Timestamp;
+use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::{
@@ -294,6 +296,53 @@ async fn a_collector_behind_a_socket_keeps_the_contract() {
     let address = CollectorAddress::parse(&format!("unix://{}", path.display())).unwrap();
     let collector = OtlpCollector::new(&Io::current(), address).unwrap();
     keeps_the_contract(&collector, &fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_behind_an_abstract_socket_keeps_the_contract_and_a_full_backlog_holds_up_no_thread() {
+    let name = format!("understudy-collector-{}", std::process::id());
+    let path = format!("\0{name}");
+    let address = CollectorAddress::parse(&format!("unix-abstract:{name}")).unwrap();
+    let socket = tokio::net::UnixSocket::new_stream().unwrap();
+    socket.bind(&path).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = UnixStream::connect(&path).await {
+        waiting.push(stream);
+        assert!(waiting.len() < 100, "the backlog is full some time");
+    }
+    let collector = OtlpCollector::new(&Io::current(), address.clone()).unwrap();
+    let export = collector.export(request());
+    let away = timeout(Duration::from_secs(10), tokio::spawn(export)).await;
+    // A thread that waits for its place goes on.
+    drop((listener, waiting));
+    assert!(matches!(away, Ok(Ok(Err(ExportError::Away(_))))), "{away:?}");
+    let fake = FakeCollector::default();
+    let _serving = ServingCollector::at(Path::new(&path), &fake).unwrap();
+    let collector = OtlpCollector::new(&Io::current(), address).unwrap();
+    keeps_the_contract(&collector, &fake).await;
+}
+
+/// A machine that is gone answers nothing and closes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_answers_nothing_is_dialled_again() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = CollectorAddress::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+    let collector = OtlpCollector::new(&Io::current(), address).unwrap();
+    let exports = tokio::spawn({
+        let collector = collector.clone();
+        async move {
+            loop {
+                let _away = collector.export(request()).await;
+                sleep(Duration::from_secs(5)).await;
+            }
+        }
+    });
+    let first = listener.accept().await.unwrap();
+    let again = timeout(Duration::from_secs(600), listener.accept()).await;
+    assert!(matches!(again, Ok(Ok(_))), "{again:?}");
+    exports.abort();
+    drop(first);
 }
 
 /// The first outcome of calls that is as it is waited for.

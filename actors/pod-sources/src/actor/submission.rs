@@ -1,15 +1,15 @@
 //! Pods that are submitted to the kubelet's server (row 1.8): each is told to PodManager, and its sender answered, when its
 //! manifest is safe on the disk. An incarnation begins with what is there.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use actix::Handler;
 use bridge_io::compute::computed;
-use bridge_node::checkpoint::CheckpointError;
+use bridge_node::checkpoint::{ANSWER_WITHIN, CheckpointError, in_time};
 use bridge_node::host::{MANIFESTS_BYTES_MAX, MANIFESTS_MAX};
 use k8s_openapi::api::core::v1::Pod;
 use messages::PodRef;
@@ -36,10 +36,6 @@ const ORIGIN: &str = "/pods";
 
 /// Manifests are read one after the other, on one thread at most.
 const READING: &str = "submitted pods";
-
-/// Each step of reading one manifest, of the disk and of the computing, ends within this time: reading all of them has no
-/// deadline of its own. A step of the computing may wait a minute for its turn.
-const STEP_WITHIN: Duration = Duration::from_secs(120);
 
 /// A pod that may run.
 struct GoodPod {
@@ -70,29 +66,40 @@ enum Found {
     Unread(String),
 }
 
-/// Reads kept manifests, all of them unless some are named. What is beyond the bounds of all pods, of which so many bytes are
+/// Reads kept manifests, all of them unless some are named, but for those that are left out. Each step, of the disk and of the
+/// computing, has a deadline, and reading all of them has none. What is beyond the bounds of all pods, of which so many bytes are
 /// left, gives no pod.
 async fn read_kept(
     ports: SubmissionPorts,
     names: Option<Vec<String>>,
+    left_out: BTreeSet<String>,
     place: Place,
     mut left: u64,
 ) -> Result<Vec<(String, Found)>, CheckpointError> {
     let names = match names {
         Some(names) => names,
-        None => in_time(PREFIX, "list", ports.kept.list(PREFIX)).await?,
+        None => in_time(ANSWER_WITHIN, PREFIX, "list", ports.kept.list(PREFIX)).await?,
     };
     let mut found = Vec::new();
-    for name in names.into_iter().take(MANIFESTS_MAX) {
+    for name in names.into_iter().filter(|name| !left_out.contains(name)).take(MANIFESTS_MAX) {
         let one = read_one(&ports, &name, place.clone(), &mut left).await;
         found.push((name, one));
     }
     Ok(found)
 }
 
+/// Removes a manifest, in time or not at all as far as is known.
+fn remove_kept(
+    ports: &SubmissionPorts,
+    name: &str,
+) -> impl Future<Output = Result<(), CheckpointError>> + Send + use<> {
+    let (name, remove) = (name.to_owned(), ports.kept.remove(name));
+    async move { in_time(ANSWER_WITHIN, &name, "remove", remove).await }
+}
+
 /// Reads one kept manifest.
 async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut u64) -> Found {
-    let content = match in_time(name, "load", ports.kept.load(name)).await {
+    let content = match in_time(ANSWER_WITHIN, name, "load", ports.kept.load(name)).await {
         Ok(None) => return Found::Nothing,
         Err(error @ CheckpointError::Corrupt { .. }) => return Found::Damaged(error.to_string()),
         Err(error) => return Found::Unread(error.to_string()),
@@ -118,18 +125,6 @@ async fn read_one(ports: &SubmissionPorts, name: &str, place: Place, left: &mut 
     }
 }
 
-/// What the disk answers, if it does so in time.
-async fn in_time<T>(
-    name: &str,
-    operation: &'static str,
-    answer: impl Future<Output = Result<T, CheckpointError>> + Send,
-) -> Result<T, CheckpointError> {
-    tokio::time::timeout(STEP_WITHIN, answer).await.unwrap_or_else(|_| {
-        let reason = format!("no answer within {STEP_WITHIN:?}");
-        Err(CheckpointError::Io { name: name.to_owned(), operation, reason })
-    })
-}
-
 /// What such work on a manifest comes to, done beside the actors' thread; busy if that was not done in time. A manifest over
 /// which the work panics has no pod yet that could be quarantined: it counts as wrong, and nothing else ends.
 async fn worked<T: Send + 'static>(
@@ -137,7 +132,7 @@ async fn worked<T: Send + 'static>(
     origin: &str,
     work: impl FnOnce() -> Result<T, SubmissionRefused> + Send + 'static,
 ) -> Result<T, SubmissionRefused> {
-    let mut done = pin!(tokio::time::timeout(STEP_WITHIN, computed(&ports.compute, READING, work)));
+    let mut done = pin!(tokio::time::timeout(ANSWER_WITHIN, computed(&ports.compute, READING, work)));
     let contained = poll_fn(|cx| match supervision::contained(|| done.as_mut().poll(cx)) {
         Ok(polled) => polled.map(Ok),
         Err(panic) => Poll::Ready(Err(panic)),
@@ -146,7 +141,7 @@ async fn worked<T: Send + 'static>(
         Ok(Ok(Ok(judged))) => judged,
         Ok(Ok(Err(not_run))) => Err(refused(WhyRefused::Busy, not_run.to_string())),
         Ok(Err(_)) => {
-            Err(refused(WhyRefused::Busy, format!("the manifest was not read within {STEP_WITHIN:?}")))
+            Err(refused(WhyRefused::Busy, format!("the manifest was not read within {ANSWER_WITHIN:?}")))
         }
         Err(panic) => {
             tracing::error!(origin, %panic, "The reading of a submitted manifest panicked");
@@ -193,7 +188,7 @@ impl PodSources {
         let Some(ports) = self.deps.submissions.clone() else { return };
         let names = self.submitted_read.then(|| self.submitted.to_read());
         let left = MANIFESTS_BYTES_MAX.saturating_sub(self.submitted.bytes());
-        let reading = read_kept(ports, names, self.place(), left);
+        let reading = read_kept(ports, names, self.submitted.doubtful(), self.place(), left);
         ctx.effect(Effect::lasting("read submitted pods"), None, reading, Self::have_read_submitted);
     }
 
@@ -296,7 +291,9 @@ impl PodSources {
         };
         let Some(ports) = self.deps.submissions.clone() else { return };
         let save = ports.kept.save(&name, &content);
-        ctx.effect("keep a submitted pod", None, save, move |actor, saved, ctx| {
+        let kept_as = name.clone();
+        let save = async move { in_time(ANSWER_WITHIN, &kept_as, "save", save).await };
+        ctx.effect(Effect::lasting("keep a submitted pod"), None, save, move |actor, saved, ctx| {
             actor.have_saved(name, good, saved, reply, ctx);
         });
     }
@@ -357,8 +354,10 @@ impl PodSources {
             self.submitted.gave_up(&name, false);
             return self.answer(Err(refusal), reply);
         };
-        // No later kubelet may run what was refused: what may be on the disk is removed.
-        ctx.effect("forget a refused pod", None, ports.kept.remove(&name), move |actor, removed, ctx| {
+        // Neither a later incarnation nor a later kubelet may run what was refused: what may be on the disk is removed.
+        self.submitted.doubted(&name);
+        let remove = remove_kept(&ports, &name);
+        ctx.effect(Effect::lasting("forget a refused pod"), None, remove, move |actor, removed, ctx| {
             actor.have_forgotten(&name, removed, ctx);
             actor.answer(Err(refusal), reply);
         });
@@ -383,8 +382,8 @@ impl PodSources {
         };
         ctx.set_timer(Timer::ForgetRefused, self.deps.config.check);
         for name in self.submitted.forget_doubtful() {
-            let remove = ports.kept.remove(&name);
-            ctx.effect("forget a refused pod", None, remove, move |actor, removed, ctx| {
+            let remove = remove_kept(&ports, &name);
+            ctx.effect(Effect::lasting("forget a refused pod"), None, remove, move |actor, removed, ctx| {
                 actor.have_forgotten(&name, removed, ctx);
             });
         }
@@ -476,10 +475,15 @@ impl Handler<WithdrawPod> for PodSources {
         let names = [kept_name(&namespace, &name), kept_name(&namespace, &placed)];
         match self.submitted.withdraw(&names, &format!("{namespace}/{name}")) {
             Ok(name) => {
-                let remove = ports.kept.remove(&name);
-                ctx.effect("forget a submitted pod", None, remove, move |actor, removed, ctx| {
-                    actor.have_withdrawn(&name, removed, reply, ctx);
-                });
+                let remove = remove_kept(&ports, &name);
+                ctx.effect(
+                    Effect::lasting("forget a submitted pod"),
+                    None,
+                    remove,
+                    move |actor, removed, ctx| {
+                        actor.have_withdrawn(&name, removed, reply, ctx);
+                    },
+                );
             }
             Err(refusal) => self.answer(Err(refusal), reply),
         }

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use messages::pod_sources::{
     SUBMISSION_BYTES_MAX, SubmissionRefused, SubmitPod, SubmittedPod, WhyRefused, WithdrawPod,
 };
-use pod_sources::{PodSecurity, SecurityLevel, StandardVersion, SubmissionPorts};
+use pod_sources::{Doubts, PodSecurity, SecurityLevel, StandardVersion, SubmissionPorts};
 use serde_json::json;
 use stage::ask;
 
@@ -67,7 +67,7 @@ fn start(near: &Neighbours, stage: &Stage<'_>) -> Supervised<PodSources> {
 }
 
 fn start_with(near: &Neighbours, stage: &Stage<'_>, compute: Arc<dyn Compute>) -> Supervised<PodSources> {
-    let ports = SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute };
+    let ports = SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute, doubts: Doubts::default() };
     stage.start(PodSourcesDeps { submissions: Some(ports), ..near.deps(stage) }, PodSources::new)
 }
 
@@ -383,6 +383,54 @@ fn what_was_refused_and_may_be_on_the_disk_is_removed_until_it_is_gone() {
 }
 
 #[test]
+fn what_was_refused_and_may_be_on_the_disk_is_not_run_after_a_crash() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        stage.fakes.checkpoints.set_failing(true);
+        assert_eq!(why(submit(&actor, &manifest("web")).await), WhyRefused::Failed);
+        stage.fakes.checkpoints.set_failing(false);
+        assert_eq!(names_on_disk(stage).await, [KEPT]);
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(0));
+        stage.pass(60 * SECOND).await;
+        assert_eq!((near.told(Source::Submission), names_on_disk(stage).await), (Some(0), Vec::new()));
+        assert!(submit(&actor, &manifest("web")).await.unwrap().is_new);
+        near.manager.take();
+        stage.crash::<PodSources>().await;
+        until_read(&near, stage).await;
+        assert_eq!(near.told(Source::Submission), Some(1), "it is no longer in doubt");
+    });
+}
+
+#[test]
+fn a_removal_of_which_the_disk_says_nothing_ends_no_incarnation_and_is_done_later() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        let actor = start(&near, stage);
+        until_read(&near, stage).await;
+        stage.fakes.checkpoints.set_failing(true);
+        stage.fakes.checkpoints.set_hanging(KEPT, true);
+        let submission =
+            SubmitPod { manifest: manifest("web").into_bytes().into(), tenant: Arc::from("jane") };
+        assert!(
+            ask(&actor, submission, 10 * SECOND).await.is_err(),
+            "it is not known yet what is on the disk"
+        );
+        stage.pass(700 * SECOND).await;
+        assert_eq!(stage.actor::<PodSources>().await.incarnation, 1, "no deadline has passed");
+        stage.fakes.checkpoints.set_failing(false);
+        stage.fakes.checkpoints.set_hanging(KEPT, false);
+        stage.pass(200 * SECOND).await;
+        assert!(names_on_disk(stage).await.is_empty());
+        assert_eq!(near.told(Source::Submission), Some(0));
+    });
+}
+
+#[test]
 fn a_damaged_manifest_is_told_and_stops_no_other() {
     alone(async |stage| {
         let near = Neighbours::new(stage);
@@ -421,8 +469,8 @@ fn a_pod_that_violates_the_standard_is_refused_whatever_its_source() {
         near.url.serve(&hostile("from-url"));
         let kept = json!({"manifest": hostile("kept")});
         stage.fakes.checkpoints.save("submitted-pods/default_kept-node", &kept).await.unwrap();
-        let ports =
-            SubmissionPorts { kept: stage.fakes.checkpoints.clone(), compute: stage.fakes.compute.clone() };
+        let (kept, compute) = (stage.fakes.checkpoints.clone(), stage.fakes.compute.clone());
+        let ports = SubmissionPorts { kept, compute, doubts: Doubts::default() };
         let mut deps = PodSourcesDeps { submissions: Some(ports), ..near.deps(stage) };
         deps.config.security =
             PodSecurity { level: SecurityLevel::Baseline, version: StandardVersion::Minor(30) };

@@ -15,7 +15,12 @@ impl ProbeManager {
         if !self.desired.is_known() || self.restored.is_none() {
             return;
         }
+        // PodManager leaves these as they were, so that nothing follows from their absence here.
+        for uid in self.desired.unread_uids().cloned().collect::<Vec<PodUid>>() {
+            self.leave(&uid);
+        }
         let uids = self.pods.keys().chain(self.ending.keys()).chain(self.desired.uids());
+        let uids = uids.chain(self.told.set().unread_uids());
         let uids: BTreeSet<PodUid> = uids.cloned().collect();
         for uid in uids {
             if ctx.is_quarantined(&uid) {

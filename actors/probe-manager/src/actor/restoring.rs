@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bridge_node::checkpoint::CheckpointError;
-use supervision::Ctx;
+use supervision::{Ctx, Effect};
 
 use super::ProbeManager;
 use crate::checkpoint::{self, Loaded};
@@ -14,11 +14,12 @@ use crate::timer::Timer;
 const LOAD_AGAIN: Duration = Duration::from_secs(10);
 
 impl ProbeManager {
-    /// Reads the checkpoints: all of them, later those that could not be read.
+    /// Reads the checkpoints: all of them, later those that could not be read. Each has a deadline, and not all together: pods
+    /// are probed while a disk does not answer.
     pub(super) fn load(&mut self, ctx: &mut Ctx<Self>) {
         let pods = self.restored.is_some().then(|| self.unread.clone());
         let loading = checkpoint::load(self.deps.checkpoints.clone(), pods);
-        ctx.effect("load verdicts", None, loading, Self::loaded);
+        ctx.effect(Effect::lasting("load verdicts"), None, loading, Self::loaded);
     }
 
     fn loaded(&mut self, loaded: Result<Loaded, CheckpointError>, ctx: &mut Ctx<Self>) {

@@ -43,9 +43,17 @@ impl ProbeManager {
         }
     }
 
-    /// A pod without probes has no verdicts any more.
+    /// A pod without probes has no verdicts any more. Of one that is not known yet, or whose checkpoint could not be read, what
+    /// was told holds.
     pub(super) fn forget_verdicts(&mut self, uid: &PodUid) {
-        if !self.pods.contains_key(uid) {
+        let is_known = match self.desired.get(uid) {
+            Some(desired) if desired.rejected.is_none() => {
+                self.restored.is_some() && !self.unread.contains(uid)
+            }
+            Some(_) => true,
+            None => self.desired.is_removed(uid),
+        };
+        if is_known && !self.pods.contains_key(uid) {
             self.told.remove(uid, GonePod::default());
         }
     }

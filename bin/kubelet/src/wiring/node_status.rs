@@ -117,7 +117,11 @@ fn tell_of_degradation(
     status: Address<SubsystemsReported>,
     events: Address<RecordEvent>,
 ) {
-    let levels = Arc::new(Levels::new(move |degraded| status.tell(SubsystemsReported(degraded)).is_ok()));
+    let levels = Arc::new(Levels::new(move |degraded| {
+        if status.tell(SubsystemsReported(degraded)).is_err() {
+            tracing::debug!("NodeStatus has ended and hears of no more degradations");
+        }
+    }));
     levels.tell_each_minute(io);
     let stated = levels.clone();
     let state = move |degradation: Degradation, subsystem: &str, why: Option<String>| {

@@ -1,7 +1,7 @@
 //! Wires PodSources, which reads pods from manifests, the manifest URL, submissions and the API server.
 
 use bridge_kube::Traffic;
-use pod_sources::{PodSources, PodSourcesConfig, PodSourcesDeps, SubmissionPorts};
+use pod_sources::{Doubts, PodSources, PodSourcesConfig, PodSourcesDeps, SubmissionPorts};
 use supervision::Seated;
 
 use super::Wiring;
@@ -11,6 +11,7 @@ pub(super) fn wire(wiring: &Wiring<'_>, seat: Seated<PodSources>) {
     let submissions = settings.pod_submission.then(|| SubmissionPorts {
         kept: bridge.checkpoints.for_owner(messages::pod_sources::RECEIVER),
         compute: bridge.compute.clone(),
+        doubts: Doubts::default(),
     });
     let deps = PodSourcesDeps {
         config: PodSourcesConfig {

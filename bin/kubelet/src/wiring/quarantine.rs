@@ -20,7 +20,11 @@ pub(super) fn tell_of_quarantine(
     status: Address<PodsQuarantined>,
     events: Address<RecordEvent>,
 ) {
-    let levels = Arc::new(Levels::new(move |held| status.tell(PodsQuarantined(held)).is_ok()));
+    let levels = Arc::new(Levels::new(move |held| {
+        if status.tell(PodsQuarantined(held)).is_err() {
+            tracing::debug!("StatusManager has ended and hears of no more quarantines");
+        }
+    }));
     levels.tell_each_minute(io);
     tree.observe(move |event: &SupervisionEvent| {
         if event.actor == StatusManager::NAME && matches!(event.what, EventKind::Started { .. }) {

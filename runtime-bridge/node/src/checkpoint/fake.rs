@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
@@ -19,6 +19,9 @@ struct State {
     contents: BTreeMap<String, Stored>,
     full: bool,
     failing: bool,
+    /// Names whose loads fail, and those whose operations do not end.
+    unreadable: BTreeSet<String>,
+    hanging: BTreeSet<String>,
     saves: u64,
 }
 
@@ -45,6 +48,16 @@ impl FakeCheckpoints {
         self.locked().failing = failing;
     }
 
+    /// While set, each load of `name` fails with [`CheckpointError::Io`]; every other operation works.
+    pub fn set_unreadable(&self, name: &str, unreadable: bool) {
+        set(&mut self.locked().unreadable, name, unreadable);
+    }
+
+    /// While set, no load and no removal of `name` that begins ends; every other operation works.
+    pub fn set_hanging(&self, name: &str, hanging: bool) {
+        set(&mut self.locked().hanging, name, hanging);
+    }
+
     /// Makes the next load of `name` report that it is corrupt, for `reason`; loads after that find nothing.
     pub fn corrupt(&self, name: &str, reason: &str) {
         self.locked().contents.insert(name.to_owned(), Stored::Corrupt(reason.to_owned()));
@@ -63,7 +76,13 @@ impl FakeCheckpoints {
     fn answers(&self, name: &str, operation: &'static str) -> Result<(), CheckpointError> {
         let error =
             || CheckpointError::Io { name: name.to_owned(), operation, reason: "it fails".to_owned() };
-        if self.locked().failing { Err(error()) } else { Ok(()) }
+        let state = self.locked();
+        let fails = state.failing || operation == "load" && state.unreadable.contains(name);
+        if fails { Err(error()) } else { Ok(()) }
+    }
+
+    fn hangs(&self, name: &str) -> bool {
+        self.locked().hanging.contains(name)
     }
 
     fn save_now(&self, name: &str, content: &Value) -> Result<(), CheckpointError> {
@@ -98,6 +117,14 @@ impl FakeCheckpoints {
     }
 }
 
+fn set(names: &mut BTreeSet<String>, name: &str, is_in: bool) {
+    if is_in {
+        names.insert(name.to_owned());
+    } else {
+        names.remove(name);
+    }
+}
+
 impl CheckpointStore for FakeCheckpoints {
     fn for_owner(&self, _: &'static str) -> Arc<dyn CheckpointStore> {
         Arc::new(self.clone())
@@ -108,6 +135,9 @@ impl CheckpointStore for FakeCheckpoints {
     }
 
     fn load(&self, name: &str) -> BoxFuture<'static, Result<Option<Value>, CheckpointError>> {
+        if self.hangs(name) {
+            return std::future::pending().boxed();
+        }
         std::future::ready(self.load_now(name)).boxed()
     }
 
@@ -117,6 +147,9 @@ impl CheckpointStore for FakeCheckpoints {
     }
 
     fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>> {
+        if self.hangs(name) {
+            return std::future::pending().boxed();
+        }
         let checked = check_name(name).and_then(|()| self.answers(name, "remove"));
         let removed = checked.map(|()| drop(self.locked().contents.remove(name)));
         std::future::ready(removed).boxed()

@@ -12,6 +12,7 @@ mod serial_executor;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub(crate) use serial_executor::{Refused, SerialExecutor};
 
 /// The largest checkpoint, bytes of JSON text.
 pub const CHECKPOINT_BYTES_MAX: usize = 1024 * 1024;
+/// So long one operation on a disk that is in order may take, with all that wait before it.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 /// The most segments of a name.
 const SEGMENTS_MAX: usize = 4;
 /// The longest segment of a name: it leaves room for prefix and suffix within the 255 bytes of a file name.
@@ -107,6 +110,23 @@ pub trait CheckpointStore: Send + Sync + std::fmt::Debug {
 
     /// Removes `name`; succeeds when there is none.
     fn remove(&self, name: &str) -> BoxFuture<'static, Result<(), CheckpointError>>;
+}
+
+/// What the disk answers to an operation on `name`, if it does so within this time: for work of many operations, which has no
+/// deadline as a whole.
+///
+/// # Errors
+/// The operation's error, or that it has not ended in time.
+pub async fn in_time<T>(
+    within: Duration,
+    name: &str,
+    operation: &'static str,
+    answer: impl Future<Output = Result<T, CheckpointError>> + Send,
+) -> Result<T, CheckpointError> {
+    tokio::time::timeout(within, answer).await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {within:?}");
+        Err(CheckpointError::Io { name: name.to_owned(), operation, reason })
+    })
 }
 
 fn check_name(name: &str) -> Result<(), CheckpointError> {

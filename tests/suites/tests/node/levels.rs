@@ -278,33 +278,6 @@ fn changed_places_for_pods_may_be_lost_at_nodestatus() {
     }
 }
 
-#[test]
-fn settings_that_come_late_never_take_the_place_of_newer_ones() {
-    sandbox(Policy::default(), async |sandbox| {
-        let (node, world, api) = started(sandbox, 456).await;
-        let has_places = |places: &str| {
-            let status = api.get::<Node>(None, "node").and_then(|node| node.status);
-            let pods = status.and_then(|status| status.capacity?.get("pods").map(|pods| pods.0 == places));
-            pods == Some(true)
-        };
-        let late = Fault::Delay { message: "NodeResourcesConfigured".to_owned(), count: 1, ms: 20_000 };
-        inject(&node, "NodeStatus", late);
-        for places in [7, 9] {
-            let mut resources = (*node_resources()).clone();
-            resources.capacity.insert("pods".to_owned(), Quantity::decimal(places));
-            world.configuration.change(|configuration| configuration.resources = Arc::new(resources));
-            node.node.reload.tell(ReloadConfiguration).expect("there is room");
-            sandbox.pass(Duration::from_secs(3)).await;
-        }
-        within(10, "the newer ones", || has_places("9")).await;
-        for _ in 0..40 {
-            sandbox.pass(Duration::from_secs(1)).await;
-            assert!(has_places("9"), "the older ones came twenty seconds late");
-        }
-        node.stop().await;
-    });
-}
-
 /// A pod whose container is told on its command line how much memory it may have: as it has no limit, what pods may have.
 fn told_of_memory(name: &str) -> Pod {
     let mut told = pod(name, "serve");
