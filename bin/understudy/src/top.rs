@@ -64,7 +64,7 @@ async fn once_as_document(server: &Server) -> anyhow::Result<()> {
         bail!("{pods}");
     }
     let document = document(answers, Timestamp::now());
-    answers::print(&serde_json::to_string_pretty(&document).context("write the document")?)
+    answers::print_document(&document)
 }
 
 /// Pods, actors and events; a part without an answer is empty, and `unread` says why.
