@@ -5,14 +5,13 @@ use std::io::Write;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use pod_why::model::PodList;
 use pod_why::rows;
 use pod_why::timeline::{self, Timeline};
 use pod_why::why::{self, Asked, FindError};
 use serde::Serialize;
 
 use crate::cli::{PodsArgs, PodsOutput, TimelineArgs, WhyArgs, WhyOutput};
-use crate::client::{FetchError, Server};
+use crate::client::{FetchError, PodList, Server};
 use crate::connect::ConnectError;
 use crate::json;
 use crate::list;

@@ -332,10 +332,10 @@ fn still(view: &View, now: Timestamp) -> View {
 
 #[cfg(test)]
 mod tests {
-    use pod_why::model::{EventList, PodList, Supervision};
+    use pod_why::model::{EventList, Supervision};
 
     use super::*;
-    use crate::client::FetchError;
+    use crate::client::{FetchError, PodList};
 
     fn answers(supervision: Result<Supervision, FetchError>) -> Answers {
         Answers { pods: Ok(PodList::default()), events: Ok(EventList::default()), supervision }
