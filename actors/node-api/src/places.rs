@@ -101,6 +101,10 @@ impl Table {
     }
 }
 
+/// The table, which all clones of the places share.
+#[derive(Debug, Default)]
+struct HeldPlaces(Mutex<Table>);
+
 /// Places of which one client has at most half, and one client at the pods of one namespace an eighth. A quarter of a client's is a
 /// reserve for namespaces that have none. What follows gives its place up to a namespace, or a client, that has fewer.
 #[derive(Clone, Debug)]
@@ -113,7 +117,7 @@ struct PodPlaces {
     reserve: Option<SharedPlaces>,
     /// Of each client and namespace, the only place in the reserve.
     firsts: SharedPlaces,
-    table: Arc<Mutex<Table>>,
+    table: Arc<HeldPlaces>,
 }
 
 /// A place, given back on drop.
@@ -184,7 +188,7 @@ impl PodPlaces {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for work at a pod of this namespace; `None` if there was none for a while. A namespace that waits for its own places
