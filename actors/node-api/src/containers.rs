@@ -31,7 +31,7 @@ use crate::logs::{LogSource, has_container, has_terminal, instance, log_options,
 use crate::metrics::ApiMetrics;
 use crate::places::{self, ContainerPlaces};
 use crate::routes::{ASK_DEADLINE, unavailable};
-use crate::sending::body_of;
+use crate::sending::{Chunks, body_of};
 use crate::streaming::{Streams, ports, query_pairs, refusal};
 
 /// At most so many chunks of a log wait for a slow reader: there may be as many readers as requests.
@@ -216,7 +216,7 @@ impl Containers {
             let text = format!("container {container:?} not found in pod {pod:?}");
             return Err(plain(StatusCode::NOT_FOUND, text));
         }
-        let place = self.places.log(client, &named.namespace).await?;
+        let place = self.places.log(client, &named.namespace, options.follow).await?;
         let asked = GetPodStatus { uid: desired.pod_ref.uid.clone(), made_anew: None };
         let status = self.status.ask(asked, ASK_DEADLINE).await;
         let status = status.map_err(|error| unavailable(messages::status_manager::RECEIVER, &error))?;
@@ -237,9 +237,8 @@ impl Containers {
         let file = file.map_err(|error| bad(format!("failed to open log file {path:?}: {error}")))?;
         let source = LogSource { file, container_id: id.to_owned(), runtime: self.runtime.clone() };
         // `send` ends when the body is dropped, which holds the only receiver of the chunks.
-        let sending = |chunks| async move {
-            send(source, options, chunks).await;
-            drop(place);
+        let sending = |chunks: Chunks| async move {
+            place.hold(send(source, options, chunks.clone()), &chunks).await;
         };
         let body = body_of(&self.io, LOG_CHUNKS_MAX, patience.streams(), sending);
         patience.streaming(true);

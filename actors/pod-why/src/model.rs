@@ -3,17 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-/// The answer of `/pods`: a v1 PodList.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct PodList {
-    /// `None` (`null`) on a node without pods, as Go encodes an empty list.
-    #[serde(default)]
-    pub items: Option<Vec<Pod>>,
-}
 
 /// The answer of `/events`.
 #[derive(Clone, Debug, Default, Deserialize)]

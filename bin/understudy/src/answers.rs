@@ -5,14 +5,15 @@ use std::io::Write;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use pod_why::model::PodList;
 use pod_why::rows;
 use pod_why::timeline::{self, Timeline};
 use pod_why::why::{self, Asked, FindError};
+use serde::Serialize;
 
 use crate::cli::{PodsArgs, PodsOutput, TimelineArgs, WhyArgs, WhyOutput};
-use crate::client::{FetchError, Server};
+use crate::client::{FetchError, PodList, Server};
 use crate::connect::ConnectError;
+use crate::json;
 use crate::list;
 use crate::terminal::size;
 
@@ -47,7 +48,7 @@ pub async fn why(args: &WhyArgs) -> anyhow::Result<u8> {
     let subject = asked.find(&server.to_string(), &pods, &tree)?;
     let answer = why::why(&subject, &tree, &events.events, &unread, Timestamp::now());
     match args.output {
-        Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&answer).context("write the answer")?)?,
+        Some(WhyOutput::Json) => print_document(&answer)?,
         None => print(&why::lines(&answer, columns()).join("\n"))?,
     }
     Ok(answer.verdict.exit_code())
@@ -66,7 +67,7 @@ pub async fn timeline(args: &TimelineArgs) -> anyhow::Result<()> {
     let query = format!("pod={}", subject.uid);
     let told: Timeline = server.get_with("/timeline", &query).await?;
     match args.output {
-        Some(WhyOutput::Json) => print(&serde_json::to_string_pretty(&told).context("write the answer")?),
+        Some(WhyOutput::Json) => print_document(&told),
         None => print(&timeline::lines(&subject.full_name(), &told, columns()).join("\n")),
     }
 }
@@ -81,8 +82,7 @@ pub async fn pods(args: &PodsArgs) -> anyhow::Result<()> {
     let rows = rows::rows(&pods, args.namespace.as_deref(), Timestamp::now());
     let wide = match args.output {
         Some(PodsOutput::Json) => {
-            let document = serde_json::json!({ "pods": rows });
-            return print(&serde_json::to_string_pretty(&document).context("write the list")?);
+            return print_document(&serde_json::json!({ "pods": rows }));
         }
         Some(PodsOutput::Wide) => true,
         None => false,
@@ -113,6 +113,11 @@ pub(crate) fn items(answer: Result<PodList, FetchError>, server: &Server) -> any
 /// The width to which lines are cut: that of the terminal.
 fn columns() -> Option<usize> {
     size().map(|(columns, _)| columns)
+}
+
+/// Prints an answer as a document.
+pub(crate) fn print_document(answer: &impl Serialize) -> anyhow::Result<()> {
+    print(&json::pretty(answer).context("write the document")?)
 }
 
 /// Prints an answer.

@@ -16,6 +16,7 @@ pub mod completion;
 pub mod connect;
 pub mod demo;
 pub mod describe;
+pub mod json;
 pub mod list;
 pub mod logs;
 pub mod terminal;

@@ -64,7 +64,7 @@ async fn once_as_document(server: &Server) -> anyhow::Result<()> {
         bail!("{pods}");
     }
     let document = document(answers, Timestamp::now());
-    answers::print(&serde_json::to_string_pretty(&document).context("write the document")?)
+    answers::print_document(&document)
 }
 
 /// Pods, actors and events; a part without an answer is empty, and `unread` says why.
@@ -332,10 +332,10 @@ fn still(view: &View, now: Timestamp) -> View {
 
 #[cfg(test)]
 mod tests {
-    use pod_why::model::{EventList, PodList, Supervision};
+    use pod_why::model::{EventList, Supervision};
 
     use super::*;
-    use crate::client::FetchError;
+    use crate::client::{FetchError, PodList};
 
     fn answers(supervision: Result<Supervision, FetchError>) -> Answers {
         Answers { pods: Ok(PodList::default()), events: Ok(EventList::default()), supervision }

@@ -38,7 +38,7 @@ fn steps() -> Value {
             "tookUs": took, "longestUs": took, "times": 1 })
     };
     json!({ "uid": "u-1", "uptimeMs": 70_000, "steps": [step("RunPodSandbox", 9000, 31_000),
-        step("Start\u{1b}[2JContainer", 9040, 900)] })
+        step("Start\u{1b}[2JContainer\u{9b}m", 9040, 900)] })
 }
 
 fn pods() -> Value {
@@ -133,10 +133,12 @@ fn timeline_tells_what_was_done_step_by_step() {
     let (code, out, _) = said(&["timeline", "web", "--server", &server]);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((code, lines.len(), lines[0]), (0, 3, "default/web: 2 steps, the first 61.0 s ago"), "{out}");
-    assert_eq!(lines[2], "  +40 ms         900 µs  runtime  Start␛[2JContainer");
+    assert_eq!(lines[2], "  +40 ms         900 µs  runtime  Start␛[2JContainer\u{fffd}m");
     let (code, out, _) = said(&["timeline", "web", "--server", &server, "--output", "json"]);
     let document: Value = serde_json::from_str(&out).expect("it is JSON");
     assert_eq!((code, &document["steps"][0]["tookUs"]), (0, &json!(31_000)));
+    assert_eq!(document["steps"][1]["what"], "Start\u{1b}[2JContainer\u{9b}m");
+    assert!(!out.contains('\u{9b}'), "a document has no effects on a terminal either: {out}");
     // Nothing was done for this one.
     let (code, _, error) = said(&["timeline", "bad", "--server", &server]);
     assert!(code == 1 && error.contains("/timeline: 503"), "{error}");

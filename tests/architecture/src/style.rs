@@ -91,6 +91,15 @@ fn every_select_is_biased() {
 }
 
 #[test]
+fn documents_of_the_companion_are_written_in_one_place() {
+    let found = offenders(&["bin/understudy/src"], |file, line| {
+        let writes = line.contains("serde_json::to_string") || line.contains("serde_json::to_writer");
+        writes && file.path != "bin/understudy/src/json.rs"
+    });
+    assert!(found.is_empty(), "there they have no effects on a terminal: {found:#?}");
+}
+
+#[test]
 fn actors_share_no_locks_and_no_statics() {
     let found = offenders(&["actors"], |file, line| {
         let shared =

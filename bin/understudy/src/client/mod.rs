@@ -3,6 +3,7 @@
 
 mod address;
 pub mod file;
+mod lists;
 pub mod tls;
 mod token;
 
@@ -16,7 +17,7 @@ use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use pod_why::model::{EventList, PodList, Supervision};
+use pod_why::model::{EventList, Supervision};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -26,6 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::view::text::neutralised;
 
 pub use address::{Address, AddressError};
+pub use lists::PodList;
 pub use tls::Tls;
 pub use token::Token;
 
@@ -288,8 +290,11 @@ impl Server {
             Ok(body) => body?,
             Err(_) => return Err(FetchError::Deadline { server: self.to_string(), path, within }),
         };
-        serde_json::from_slice(&body)
-            .map_err(|error| FetchError::NotUnderstood { path, reason: error.to_string() })
+        let not_understood = |why: String| FetchError::NotUnderstood { path, reason: neutralised(&why) };
+        if let Some(excess) = lists::excess(&body) {
+            return Err(not_understood(excess));
+        }
+        serde_json::from_slice(&body).map_err(|error| not_understood(error.to_string()))
     }
 
     /// Requests a target whose body is read part by part. `path` names it in errors.
@@ -405,6 +410,21 @@ mod tests {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{\"items\":[]}".to_vec();
         let list: PodList = answering(answer).await.get("/pods").await.unwrap();
         assert!(list.items.is_none_or(|items| items.is_empty()));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_would_take_much_more_than_its_text_is_not_built() {
+        let answer = |body: &str| format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}").into_bytes();
+        let pods = format!(r#"{{"items":[{}{{}}]}}"#, "{},".repeat(5000));
+        let error = answering(answer(&pods)).await.get::<PodList>("/pods").await.unwrap_err();
+        assert!(
+            error.to_string().starts_with("/pods: not understood: it lists more than 4096 pods"),
+            "{error}"
+        );
+        assert!(error.answered());
+        let events = format!(r#"{{"events":[{}{{}}]}}"#, "{},".repeat(1 << 19));
+        let error = answering(answer(&events)).await.get::<EventList>("/events").await.unwrap_err();
+        assert!(error.to_string().contains("nests 524291 objects and lists"), "{error}");
     }
 
     #[tokio::test]

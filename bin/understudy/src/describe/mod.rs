@@ -5,11 +5,11 @@ mod document;
 mod text;
 mod volume;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use jiff::Timestamp;
 use pod_why::why::Asked;
 
-use crate::answers::{items, print};
+use crate::answers::{items, print, print_document};
 use crate::cli::DescribeArgs;
 
 /// Runs `understudy describe`.
@@ -35,7 +35,7 @@ pub async fn describe(args: &DescribeArgs) -> anyhow::Result<()> {
     };
     let description = document::describe(pod, &events.events, &unread);
     match args.output {
-        Some(_) => print(&serde_json::to_string_pretty(&description).context("write the description")?),
+        Some(_) => print_document(&description),
         None => print(&text::lines(&description, Timestamp::now()).join("\n")),
     }
 }

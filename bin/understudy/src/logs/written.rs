@@ -5,6 +5,7 @@ use std::io::{Result, Write};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::json;
 use crate::view::text::harmless;
 
 /// The most bytes of a line in one document; a longer line takes several.
@@ -116,8 +117,7 @@ impl Documents {
             Some((time, line)) if !self.within => (Some(time), line),
             _ => (None, text.as_ref()),
         };
-        serde_json::to_writer(&mut *out, &Line { time, line, partial })?;
-        out.write_all(b"\n")?;
+        writeln!(out, "{}", json::line(&Line { time, line, partial })?)?;
         self.within = partial;
         self.begun.clear();
         Ok(())
@@ -168,6 +168,17 @@ mod tests {
             line(Some("2026-01-01T00:00:02Z"), "last"),
         ];
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn a_document_has_no_effects_on_a_terminal() {
+        let (mut documents, mut out) = (Documents::default(), Vec::new());
+        documents
+            .write("2026-01-01T00:00:00Z \u{9b}2J\u{7f}\u{202e}\u{200b}\n".as_bytes(), &mut out)
+            .unwrap();
+        let expected =
+            r#"{"time":"2026-01-01T00:00:00Z","line":"\u009b2J\u007f\u202e\u200b","partial":false}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{expected}\n"));
     }
 
     #[test]

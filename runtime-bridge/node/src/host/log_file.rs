@@ -110,7 +110,7 @@ impl LogFile {
         blocking(&self.io, move || tail_start(&file, lines)).await
     }
 
-    /// Up to 64 KiB from `offset` on; empty at the end of the file.
+    /// Up to 16 KiB from `offset` on; empty at the end of the file.
     ///
     /// # Errors
     /// The operating system's error.
@@ -203,6 +203,19 @@ mod tests {
         assert_eq!(start_of("a\nb\nc", 1), 2, "the line that has not ended comes on top");
         let long = "x".repeat(BLOCK_BYTES) + "\n";
         assert_eq!(start_of(&long.repeat(3), 2), BLOCK_BYTES as u64 + 1);
+    }
+
+    #[tokio::test]
+    async fn a_read_has_sixteen_kibibytes_at_most() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        std::fs::write(&path, "x".repeat(20_000)).unwrap();
+        let log = LogFile::open(&Io::current(), &path).await.unwrap();
+        let mut lengths = Vec::new();
+        for offset in [0, 16_384, 20_000] {
+            lengths.push(log.read_at(offset).await.unwrap().len());
+        }
+        assert_eq!(lengths, [16_384, 3616, 0]);
     }
 
     #[tokio::test]
