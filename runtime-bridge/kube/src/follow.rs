@@ -126,7 +126,7 @@ async fn follow_once<K: Object>(
     select: &Select,
     news: &mpsc::Sender<Followed<K>>,
 ) -> Result<ApiError, Left> {
-    let Listed { version, all, unreadable } = match api.list_all::<K>(select).await {
+    let Listed { version, all, unreadable, .. } = match api.list_all::<K>(select).await {
         Ok(listed) => listed,
         Err(error) => return Ok(error),
     };

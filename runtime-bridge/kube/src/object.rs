@@ -42,6 +42,17 @@ pub struct Unreadable {
     pub said: Said,
     /// Why the object cannot be decoded.
     pub why: String,
+    /// It can be decoded, and there is no room for it.
+    pub beyond: Option<Beyond>,
+}
+
+/// An object for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// About how many bytes of memory it takes.
+    pub bytes: u64,
+    /// It is a pod that is critical to the node or to the cluster.
+    pub is_critical: bool,
 }
 
 /// What an object's metadata say of its deletion; nothing if the object is not being deleted.
@@ -244,7 +255,7 @@ pub(super) fn read_object<K: Object>(
             why,
             "An object of the API server cannot be read; it is left out"
         );
-        Box::new((Unreadable { namespace, name, uid, deletion, said, why }, resource_version))
+        Box::new((Unreadable { namespace, name, uid, deletion, said, why, beyond: None }, resource_version))
     })
 }
 

@@ -1,4 +1,4 @@
-use bridge_kube::{Deletion, Said};
+use bridge_kube::Said;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
 use pod_set::PodSet;
@@ -23,7 +23,7 @@ fn plain(uid: &str) -> Pod {
 fn unread(uid: &str) -> Unreadable {
     let (namespace, name, uid, why) =
         ("ns".to_owned(), uid.to_owned(), uid.to_owned(), "too much".to_owned());
-    Unreadable { namespace, name, uid, deletion: Deletion::default(), said: Said::Listed, why }
+    Unreadable { namespace, name, uid, deletion: Deletion::default(), said: Said::Listed, why, beyond: None }
 }
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -85,7 +85,8 @@ fn a_pod_that_is_judged_elsewhere_is_there_meanwhile_and_stays_as_it_was_known()
     heard.take(pods.awaits(&uid).unwrap());
     assert!(heard.is_unread(&uid) && pods.awaits(&uid).is_none(), "once");
     let judged = pods.judge(&uid, NOW).of(plain("a")).expect("it is new");
-    heard.take(pods.judged(&uid, judged));
+    let verdict = Verdict { bytes: 1, judged: Some(judged) };
+    heard.take(pods.judged(&plain("a"), verdict, NOW).unwrap());
     assert!(heard.get(&uid).is_some() && !heard.is_unread(&uid));
     assert!(pods.awaits(&uid).is_none(), "it is known");
     assert!(pods.judge(&uid, NOW).of(plain("a")).is_none(), "no news");
