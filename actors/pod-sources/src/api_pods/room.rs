@@ -111,11 +111,12 @@ impl PodRoom {
         }
     }
 
-    /// The pod is not kept as it is now: either there was no room for it, or it cannot be read.
+    /// The pod is not kept as it is now: either there was no room for it, or it cannot be read. Of a pod that was refused for want of
+    /// room no more is kept anyway.
     pub(super) fn leave_out(&mut self, pod: PodRef, beyond: Option<Beyond>) {
-        match beyond {
-            Some(beyond) => _ = self.left_out.insert(pod.uid.clone(), (pod, beyond)),
-            None => _ = self.left_out.remove(&pod.uid),
+        self.left_out.remove(&pod.uid);
+        if let Some(beyond) = beyond.filter(|_| !self.is_stub(&pod.uid)) {
+            self.left_out.insert(pod.uid.clone(), (pod, beyond));
         }
     }
 
