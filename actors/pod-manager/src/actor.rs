@@ -211,6 +211,9 @@ impl PodManager {
         if !self.may_decide() {
             return;
         }
+        if before.is_none() && now.is_none() && self.sources.is_unread(uid) && self.publish_unread(uid, ctx) {
+            return;
+        }
         match (before.is_some(), now.is_some(), mirrors) {
             // It is no pod of its own.
             (_, true, [true, true]) | (true, false, [true, _]) | (false, true, [_, true]) => {

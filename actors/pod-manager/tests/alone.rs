@@ -418,6 +418,12 @@ fn a_pod_that_is_left_out_for_its_name_has_no_others_decided_about_with_each_cha
         stage.until("the end of a pod", || told(&near.pool) == Some((4, true))).await;
         assert_eq!(heard(&near.pool).get(&uid(2)).unwrap().pod.metadata, changed.metadata);
         assert_eq!(rounds().await, before, "each is decided about alone");
+        tell(journal.unread(&uid(7)).unwrap());
+        let is_unread = || [&near.pool, &near.status].iter().all(|one| heard(one).is_unread(&uid(7)));
+        stage.until("a pod that cannot be read", is_unread).await;
+        tell(journal.remove(&uid(7), GonePod::default()).unwrap());
+        stage.until("its end", || !heard(&near.pool).is_unread(&uid(7))).await;
+        assert_eq!(rounds().await, before, "of one of which nothing is known nothing is decided");
         // One that has the name of another pod of the API server waits until that has gone.
         tell(journal.put(&uid(6), named(&api_pod(6), &api_pod(5))));
         stage.pass(SECOND).await;

@@ -21,9 +21,14 @@ pub fn priority(pod: &Pod) -> Option<i32> {
     spec.priority.or_else(|| spec.priority_class_name.as_ref().and_then(of_class))
 }
 
+/// Whether the pod's priority is critical, wherever the pod comes from.
+pub fn has_critical_priority(pod: &Pod) -> bool {
+    priority(pod).is_some_and(|priority| priority >= CRITICAL)
+}
+
 /// Whether a pod is critical: a static pod, a mirror pod, or a pod of critical priority.
 pub fn is_critical(pod: &Pod, source: Source) -> bool {
-    is_static(source) || is_mirror(pod) || priority(pod).is_some_and(|priority| priority >= CRITICAL)
+    is_static(source) || is_mirror(pod) || has_critical_priority(pod)
 }
 
 #[cfg(test)]
@@ -46,7 +51,7 @@ mod tests {
         assert!(is_critical(&plain, Source::File) && is_critical(&plain, Source::Http));
         assert!(is_critical(&pod(json!({}), json!({ "priority": CRITICAL })), Source::Api));
         let mirror = pod(json!({ "annotations": { CONFIG_MIRROR: "x" } }), json!({}));
-        assert!(is_critical(&mirror, Source::Api));
+        assert!(is_critical(&mirror, Source::Api) && !has_critical_priority(&mirror));
     }
 
     #[test]

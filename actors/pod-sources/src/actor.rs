@@ -1,6 +1,7 @@
 //! The actor: reads when told or when it is time, and sends on what has changed.
 
 mod large;
+mod room;
 mod submission;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use messages::pod_sources::{self, ResendPods};
 use messages::{PodRef, PodUid};
 use pod_rules::reasons::FAILED_VALIDATION;
 use pod_set::{Followers, Level};
-use supervision::{Address, Ctx, Subsystem, blame};
+use supervision::{Address, Ctx, EffectId, Subsystem, blame};
 
 use self::large::UnderWay;
 use crate::api_pods::{ApiPods, News};
@@ -125,6 +126,8 @@ pub enum Timer {
     ForgetRefused,
     /// Judge large pods again for which there was no place.
     Judge,
+    /// Ask the API server for all pods again, since there is room now for one for which there was none.
+    List,
 }
 
 /// The pods of every source.
@@ -154,6 +157,10 @@ pub struct PodSources {
     /// The static pods of each source that has been read.
     static_pods: BTreeMap<Source, Level<PodsChanged, Timer>>,
     following: bool,
+    /// The stream of those.
+    followed: Option<EffectId>,
+    /// All of them are asked for soon.
+    lists_soon: bool,
     api_problem: Option<String>,
 }
 
@@ -180,6 +187,8 @@ impl PodSources {
             api_followers: Followers::new([deps.api_pods.clone()], ApiPodsChanged, Timer::Tell),
             static_pods: BTreeMap::new(),
             following: false,
+            followed: None,
+            lists_soon: false,
             api_problem: None,
             deps,
         }
@@ -332,15 +341,17 @@ impl PodSources {
         if std::mem::replace(&mut self.following, true) {
             return;
         }
+        self.api_pods.list_begins();
         let pods = api.follow(Select::pods_of(&self.deps.config.node));
         let pods = pods.flat_map(|news| stream::iter(News::pieces(news)));
-        ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
+        let stream = ctx.stream("pods of the API server", pods, Self::heard_of_api, |actor, ctx| {
             // The stream ends only with the I/O runtime.
             tracing::warn!("Pods of the API server are no longer followed");
             actor.following = false;
             actor.api_problem = Some("no longer followed".to_owned());
             ctx.set_timer(Timer::Follow, FOLLOW_AGAIN);
         });
+        self.followed = Some(stream);
     }
 
     /// PodManager admits pods by the Node's state, so that has to come first.
@@ -419,6 +430,7 @@ impl PodSources {
 
     /// Tells PodManager what is new of the API server's pods, if anything is, once the list has been heard.
     fn tell_of_api(&mut self, update: Option<PodSetUpdate<SourcePod>>, ctx: &mut Ctx<Self>) {
+        self.list_if_room(ctx);
         let Some(update) = update else { return };
         let journal = self.api_pods.journal();
         self.api_followers.tell(&update, journal);
@@ -501,6 +513,7 @@ impl Subsystem for PodSources {
             Timer::Follow => self.follow(ctx),
             Timer::AskForNode => self.ask_for_node(ctx),
             Timer::Judge => self.judge_again(ctx),
+            Timer::List => self.list_again(ctx),
             Timer::Tell => self.api_followers.due(self.api_pods.journal(), ctx),
             Timer::TellStatic(source) => {
                 if let Some(pods) = self.static_pods.get_mut(&source) {

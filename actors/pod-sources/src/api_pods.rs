@@ -9,7 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bridge_kube::{ApiError, Followed, Unreadable};
+use bridge_kube::{ApiError, Deletion, Followed, Unreadable};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -139,17 +139,26 @@ impl ApiPods {
     /// there is such a pod if nothing was known, since its absence would mean that it has gone.
     pub fn unread(&mut self, one: &Unreadable, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let uid = PodUid::new(&one.uid);
-        let known = self.pods.get(&uid).map(|known| &known.pod);
+        let pod_ref =
+            PodRef { uid: uid.clone(), namespace: (&*one.namespace).into(), name: (&*one.name).into() };
+        self.room.leave_out(pod_ref, one.beyond);
+        let known = self.pods.get(&uid);
+        if known.is_none() && one.beyond.is_some() && self.is_new(&uid) {
+            self.new_awaited.insert(uid.clone());
+        }
         if one.deletion.deletion_timestamp.is_none() {
             return if known.is_some() { None } else { self.journal.unread(&uid) };
         }
         match known {
+            Some(known) if is_deleted(&known.pod, one) => None,
             Some(known) => {
-                let mut pod = Pod::clone(known);
+                // The spec is the one that was judged, and the pod takes about as much as before: it may be a large one, of which
+                // nothing is written or compared here.
+                let mut pod = Pod::clone(&known.pod);
                 delete(&mut pod, one);
-                let (pod_ref, bytes) = (PodRef::of(&pod), weight(&pod));
-                let judged = self.judge(&uid, now).of(pod);
-                self.keep(&pod_ref, bytes, judged)
+                let pod = SourcePod { pod: Arc::new(pod), ..known.clone() };
+                self.pods.insert(uid.clone(), pod.clone());
+                Some(self.journal.put(&uid, self.rules.of(pod)))
             }
             None => {
                 let pod = unspecified(one, now);
@@ -185,7 +194,7 @@ impl ApiPods {
     pub fn changed(&mut self, pod: Pod, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
         let pod_ref = PodRef::of(&pod);
         let bytes = weight(&pod);
-        match self.place(&pod_ref, bytes) {
+        match self.place(&pod, bytes) {
             Place::Whole => {
                 let judged = self.judge(&pod_ref.uid, now).of(pod);
                 self.keep(&pod_ref, bytes, judged)
@@ -215,9 +224,8 @@ impl ApiPods {
 
     /// A version of a pod has been judged elsewhere: as [`ApiPods::changed`].
     pub fn judged(&mut self, pod: &Pod, verdict: Verdict, now: Timestamp) -> Option<PodSetUpdate<SourcePod>> {
-        let pod_ref = PodRef::of(pod);
-        match self.place(&pod_ref, verdict.bytes) {
-            Place::Whole => self.keep(&pod_ref, verdict.bytes, verdict.judged),
+        match self.place(pod, verdict.bytes) {
+            Place::Whole => self.keep(&PodRef::of(pod), verdict.bytes, verdict.judged),
             place => self.without_room(place, pod, verdict.bytes, now),
         }
     }
@@ -227,11 +235,28 @@ impl ApiPods {
         self.listed.contains(uid)
     }
 
-    fn place(&mut self, pod: &PodRef, bytes: u64) -> Place {
-        self.left_alone.remove(&pod.uid);
-        let place = self.room.place(pod, bytes, || self.is_new(&pod.uid));
-        self.new_awaited.remove(&pod.uid);
+    fn place(&mut self, pod: &Pod, bytes: u64) -> Place {
+        let pod_ref = PodRef::of(pod);
+        self.left_alone.remove(&pod_ref.uid);
+        let place = self.room.place(&pod_ref, room::asked(pod, bytes), || self.is_new(&pod_ref.uid));
+        // One of which nothing can be kept is as new with its next version.
+        if place == Place::Whole {
+            self.new_awaited.remove(&pod_ref.uid);
+        }
         place
+    }
+
+    /// Whether there is room by now for a version of a pod for which there was none, so that the API server is to be asked for all pods
+    /// again: once for all the room that has become free until now.
+    pub fn wants_list(&mut self) -> bool {
+        self.room.fits_again(|uid| self.new_awaited.contains(uid))
+    }
+
+    /// All pods are asked for: what was heard of a list that did not end counts no more.
+    pub fn list_begins(&mut self) {
+        self.listed.clear();
+        self.unreadable.clear();
+        self.room.looked_at();
     }
 
     /// Whether no kubelet of this node has had the pod: what the first list has may run already.
@@ -258,7 +283,7 @@ impl ApiPods {
         let pod_ref = PodRef::of(pod);
         if place == Place::Nothing || is_mirror(pod) {
             tracing::warn!(pod = %pod_ref, bytes, "There is no room for a pod of the API server as it is now");
-            return self.unread(&room::unreadable(pod), now);
+            return self.unread(&room::unreadable(pod, bytes), now);
         }
         let known = self.pods.get(&pod_ref.uid);
         let mut stub = room::stub(pod);
@@ -266,6 +291,7 @@ impl ApiPods {
         let bytes = weight(&stub);
         let is_known = known.is_some_and(|known| *known.pod == stub);
         self.room.put(&pod_ref, bytes, true);
+        self.new_awaited.remove(&pod_ref.uid);
         if is_known {
             return None;
         }
@@ -310,6 +336,15 @@ impl ApiPods {
 fn unjudged(mut pod: Pod, now: Timestamp) -> SourcePod {
     annotate(&mut pod, None, now);
     SourcePod { pod: Arc::new(pod), refused: Some(not_judged()), made_anew: None }
+}
+
+/// Whether the pod is known to be deleted as the one that cannot be read is.
+fn is_deleted(pod: &Pod, one: &Unreadable) -> bool {
+    let known = Deletion {
+        deletion_timestamp: pod.metadata.deletion_timestamp.clone(),
+        deletion_grace_period_seconds: pod.metadata.deletion_grace_period_seconds,
+    };
+    known == one.deletion
 }
 
 /// Marks the pod as being deleted, as the one that cannot be read is.

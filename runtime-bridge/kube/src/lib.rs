@@ -37,7 +37,7 @@ pub use identity::{FileIdentity, PairIdentity};
 pub use kubeconfig::{Kubeconfig, KubeconfigError, Pem, User};
 pub use limits::{RateLimit, Traffic};
 pub use metrics::{HostMetrics, RestMetrics};
-pub use object::{Deletion, Object, Said, Unreadable, decode};
+pub use object::{Beyond, Deletion, Object, Said, Unreadable, decode};
 pub use ports::{
     CertificateRequests, ClaimStatuses, CsiNodes, Events, Follow, Leases, MirrorObjects, NodeObject,
     PodObjects, PodStatuses, Read, Tokens, VolumeObjects,

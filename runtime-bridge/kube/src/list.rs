@@ -1,12 +1,16 @@
 //! Lists: all objects of a selection, in one answer or in pages.
 
-use pod_spec::weight::{Weigher, Weights};
+use std::any::Any;
+
+use k8s_openapi::api::core::v1::Pod;
+use pod_rules::critical::has_critical_priority;
+use pod_spec::weight::{GROWN, Weigher, Weights};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api::{ApiClient, Reply, path};
 use super::error::ApiError;
-use super::object::{Deletion, Object, Said, Unreadable, read_object};
+use super::object::{Beyond, Deletion, Object, Said, Unreadable, read_object};
 use super::request::{Select, escaped};
 
 /// How many objects are asked for at once where all of them are too long for one answer, and then where so many are.
@@ -71,7 +75,11 @@ fn beyond<K: Object>(weights: &mut Weights, object: &K) -> Option<Unreadable> {
     let bytes = weigher.bytes();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
-    if weights.fits(&namespace, 0, bytes, 1) {
+    let is_critical = (object as &dyn Any).downcast_ref::<Pod>().is_some_and(has_critical_priority);
+    // The bound is the last one: what is listed may run already.
+    let fits = weights.fits(&namespace, 0, bytes, GROWN)
+        || (is_critical && weights.fits_critical(&namespace, 0, bytes));
+    if fits {
         weights.put(&namespace, 0, bytes);
         return None;
     }
@@ -88,7 +96,8 @@ fn beyond<K: Object>(weights: &mut Weights, object: &K) -> Option<Unreadable> {
         deletion_grace_period_seconds: metadata.deletion_grace_period_seconds,
     };
     let why = format!("it takes {bytes} bytes, for which the objects of its list leave no room");
-    Some(Unreadable { namespace, name, uid, deletion, said: Said::Listed, why })
+    let beyond = Some(Beyond { bytes, is_critical });
+    Some(Unreadable { namespace, name, uid, deletion, said: Said::Listed, why, beyond })
 }
 
 impl ApiClient {
@@ -101,7 +110,7 @@ impl ApiClient {
     /// Reads all selected objects, as they are now: in one answer, which the server has ready, or in pages if that one is too
     /// long. How long it is, is up to the authors of the objects.
     pub(super) async fn list_all<K: Object>(&self, select: &Select) -> Result<Listed<K>, ApiError> {
-        let weights = select.bytes_max.map(Weights::new);
+        let weights = select.bytes_max.map(|bytes_max| Weights::new(bytes_max / GROWN));
         let mut listed = Listed { version: None, all: Vec::new(), unreadable: Vec::new(), weights };
         let (mut limit, mut sizes) = (None, PAGES.into_iter());
         let mut from = None;
@@ -223,8 +232,39 @@ mod tests {
         let [beyond] = &listed.unreadable[..] else { panic!("one is beyond: {:?}", listed.unreadable) };
         assert_eq!([&*beyond.namespace, &*beyond.name, &*beyond.uid], ["crowd", "b", "b"]);
         assert_eq!(beyond.deletion.deletion_grace_period_seconds, Some(7));
+        assert!(beyond.beyond.is_some_and(|beyond| beyond.bytes > 40_000 && !beyond.is_critical));
         let whole = api.list_all::<ConfigMap>(&Select::default()).await.map(|listed| listed.all.len());
         assert_eq!(whole.ok(), Some(4), "another list has no bound");
+    }
+
+    #[tokio::test]
+    async fn the_order_of_a_list_decides_of_no_small_namespace_and_of_no_critical_pod() {
+        let pod = |namespace: &str, name: &str, bytes: usize, class: &str| {
+            serde_json::json!({
+                "metadata": { "namespace": namespace, "name": name, "uid": name },
+                "spec": { "priorityClassName": class, "containers": [{ "name": "c", "image": "i".repeat(bytes) }] }
+            })
+        };
+        let mut items: Vec<_> = ["a", "b", "c", "d"]
+            .iter()
+            .flat_map(|crowd| (0..40).map(move |number| pod(crowd, &format!("{crowd}{number}"), 20_000, "")))
+            .collect();
+        items.push(pod("quiet", "quiet", 20_000, ""));
+        items.push(pod("system", "system", 150_000, "system-node-critical"));
+        items.push(pod("large", "large", 150_000, ""));
+        let list = serde_json::json!({ "kind": "PodList", "metadata": {}, "items": items }).to_string();
+        let answer = tower::service_fn(move |_: Request<Body>| {
+            let list = list.clone().into_bytes();
+            async move { Ok::<_, tower::BoxError>(Response::new(Body::from(list))) }
+        });
+        let client = kube::Client::new(answer, "default");
+        let unlimited = RateLimit { per_second: 0.0, burst: 0 };
+        let api = ApiClient::new(client, Io::current(), unlimited, Duration::from_secs(5));
+        let select = Select { bytes_max: Some(2_000_000), ..Select::default() };
+        let Ok(listed) = api.list_all::<Pod>(&select).await else { panic!("there is a list") };
+        let has = |name: &str| listed.all.iter().any(|pod| pod.metadata.name.as_deref() == Some(name));
+        assert_eq!(["quiet", "system", "large"].map(has), [true, true, false]);
+        assert!((40..80).contains(&listed.all.len()), "{}", listed.all.len());
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Objects of the API, and the readable parts of an object that cannot be decoded.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 
@@ -42,6 +43,17 @@ pub struct Unreadable {
     pub said: Said,
     /// Why the object cannot be decoded.
     pub why: String,
+    /// It can be decoded, and there is no room for it.
+    pub beyond: Option<Beyond>,
+}
+
+/// An object for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// About how many bytes of memory it takes.
+    pub bytes: u64,
+    /// It is a pod that is critical to the node or to the cluster.
+    pub is_critical: bool,
 }
 
 /// What an object's metadata say of its deletion; nothing if the object is not being deleted.
@@ -84,8 +96,8 @@ struct NameBody {
 /// The most bytes that are told of why an object cannot be decoded: a value of the object may stand in it whole.
 const WHY_BYTES_MAX: usize = 1024;
 
-/// In fewer bytes no object nests too much: a volume, which counts as 13, has a name.
-const COUNTED_FROM_BYTES: usize = NESTED_MAX;
+/// In so many bytes no object nests too much: a volume counts as 13, and may be written in three bytes (`{},`).
+const COUNTED_FROM_BYTES: usize = NESTED_MAX / 13 * 3;
 
 /// What is nested in a value of JSON.
 #[derive(Default)]
@@ -96,6 +108,8 @@ struct Nested {
     items: usize,
     /// The length of its list of volumes, if it is an object that has one.
     volumes: usize,
+    /// How many of the count are those of its managed fields, if it is an object that has some.
+    managed: usize,
 }
 
 /// What is nested in the parts of an object: of each its author, or another writer, chooses how much.
@@ -109,9 +123,10 @@ struct Parts {
 
 /// The key of an object.
 #[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "lowercase")]
+#[serde(field_identifier, rename_all = "camelCase")]
 enum Key {
     Volumes,
+    ManagedFields,
     #[serde(other)]
     Other,
 }
@@ -168,10 +183,11 @@ impl<'de> Visitor<'de> for Counting {
         let mut nested = Nested { count: 1, ..Nested::default() };
         while let Some((key, value)) = object.next_entry::<Key, Nested>()? {
             nested.count += value.count;
-            nested.volumes += match key {
-                Key::Volumes => value.items,
-                Key::Other => 0,
-            };
+            match key {
+                Key::Volumes => nested.volumes += value.items,
+                Key::ManagedFields => nested.managed += value.count,
+                Key::Other => {}
+            }
         }
         Ok(nested)
     }
@@ -180,16 +196,41 @@ impl<'de> Visitor<'de> for Counting {
 /// The name of a spec among the parts of an object.
 const SPEC: &str = "spec";
 
+/// The metadata among them.
+const METADATA: &str = "metadata";
+
 /// The first part of an object that nests more than any needs, and what is wrong with it; `None` if none does.
-fn excess(bytes: &[u8]) -> Result<Option<(&'static str, String)>, String> {
+type Excess = Option<(&'static str, String)>;
+
+/// What is wrong with an object, and the object without its managed fields if those alone are too many to be built: a kubelet does
+/// not keep them, so an object is none the worse for them.
+fn excess(bytes: &[u8]) -> Result<(Excess, Cow<'_, [u8]>), String> {
     if bytes.len() <= COUNTED_FROM_BYTES {
-        return Ok(None);
+        return Ok((None, Cow::Borrowed(bytes)));
     }
-    let Parts { metadata, spec, status } =
-        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    let all =
-        [(SPEC, spec.count, spec.volumes), ("metadata", metadata.count, 0), ("status", status.count, 0)];
-    Ok(all.into_iter().find_map(|(part, count, volumes)| Some((part, nesting::excess(count, volumes)?))))
+    let told = |error: serde_json::Error| error.to_string();
+    let Parts { metadata, spec, status } = serde_json::from_slice(bytes).map_err(told)?;
+    let own = metadata.count.saturating_sub(metadata.managed);
+    let all = [(SPEC, spec.count, spec.volumes), (METADATA, own, 0), ("status", status.count, 0)];
+    let excess =
+        all.into_iter().find_map(|(part, count, volumes)| Some((part, nesting::excess(count, volumes)?)));
+    let is_managed_too_much = nesting::excess(metadata.count, 0).is_some();
+    let bytes = match is_managed_too_much {
+        true => Cow::Owned(without_managed_fields(bytes).map_err(told)?),
+        false => Cow::Borrowed(bytes),
+    };
+    Ok((excess, bytes))
+}
+
+fn without_managed_fields(bytes: &[u8]) -> serde_json::Result<Vec<u8>> {
+    let parts: BTreeMap<String, &RawValue> = serde_json::from_slice(bytes)?;
+    let Some(metadata) = parts.get(METADATA).copied() else { return Ok(bytes.to_vec()) };
+    let mut metadata: BTreeMap<String, &RawValue> = serde_json::from_str(metadata.get())?;
+    metadata.remove("managedFields");
+    let metadata = serde_json::value::to_raw_value(&metadata)?;
+    let mut parts = parts;
+    parts.insert(METADATA.to_owned(), metadata.as_ref());
+    serde_json::to_vec(&parts)
 }
 
 /// Decodes an object, without what is nothing to a kubelet.
@@ -198,20 +239,20 @@ fn excess(bytes: &[u8]) -> Result<Option<(&'static str, String)>, String> {
 /// The bytes are no such object, or a part of it nests more than any needs.
 pub fn decode<K: Object>(bytes: &[u8]) -> Result<K, String> {
     match excess(bytes)? {
-        Some((part, excess)) => Err(format!("its {part} {excess}")),
-        None => build(bytes),
+        (Some((part, excess)), _) => Err(format!("its {part} {excess}")),
+        (None, bytes) => build(&bytes),
     }
 }
 
 /// The same for an object that the server has just written: that is done, so a spec that nests more than any needs is no error, and is
 /// left out.
 pub(super) fn decode_written<K: Object>(bytes: &[u8]) -> Result<K, String> {
-    match excess(bytes)? {
-        None => return build(bytes),
-        Some((SPEC, _)) => {}
-        Some((part, excess)) => return Err(format!("its {part} {excess}")),
-    }
-    let parts: serde_json::Result<BTreeMap<String, &RawValue>> = serde_json::from_slice(bytes);
+    let bytes = match excess(bytes)? {
+        (None, bytes) => return build(&bytes),
+        (Some((SPEC, _)), bytes) => bytes,
+        (Some((part, excess)), _) => return Err(format!("its {part} {excess}")),
+    };
+    let parts: serde_json::Result<BTreeMap<String, &RawValue>> = serde_json::from_slice(&bytes);
     let without_spec = parts.and_then(|mut parts| {
         parts.remove(SPEC);
         serde_json::to_vec(&parts)
@@ -244,7 +285,7 @@ pub(super) fn read_object<K: Object>(
             why,
             "An object of the API server cannot be read; it is left out"
         );
-        Box::new((Unreadable { namespace, name, uid, deletion, said, why }, resource_version))
+        Box::new((Unreadable { namespace, name, uid, deletion, said, why, beyond: None }, resource_version))
     })
 }
 
@@ -276,6 +317,9 @@ mod tests {
         assert_eq!(read_in(4_680), Ok(Some(4_680)));
         let why = "its spec nests 65537 objects and lists, of which a volume counts as 13, and this kubelet takes at most 65536";
         assert_eq!(read_in(4_681), Err(why.to_owned()));
+        let unnamed = |count: usize| read(json!({ "containers": [], "volumes": vec![json!({}); count] }));
+        assert!(unnamed(5_041).is_ok());
+        assert!(unnamed(5_042).is_err_and(|why| why.contains("nests 65549")), "however short it is");
         let others = |count: usize| json!({ "containers": [], "tolerations": vec![json!({}); count] });
         assert!(read(others(65_533)).is_ok());
         assert!(read(others(65_534)).is_err_and(|why| why.contains("nests 65537")));
@@ -353,6 +397,27 @@ mod tests {
             json!({ "metadata": { "uid": "c", "managedFields": [{ "fieldsV1": { "f:spec": {} } }] } });
         let pod = read_object::<Pod>(object.to_string().as_bytes(), Said::Listed).expect("a pod");
         assert_eq!((pod.metadata.uid.as_deref(), pod.metadata.managed_fields), (Some("c"), None));
+    }
+
+    #[test]
+    fn managed_fields_make_no_object_unreadable() {
+        let managed = vec![json!({ "fieldsV1": { "f:spec": {} } }); NESTED_MAX];
+        let read = |owners: usize| -> Result<_, String> {
+            let owners = vec![json!({ "apiVersion": "", "kind": "", "name": "", "uid": "" }); owners];
+            let metadata = json!({ "uid": "c", "managedFields": managed, "ownerReferences": owners });
+            let object = json!({ "metadata": metadata, "spec": { "containers": [] } }).to_string();
+            let pod = read_object::<Pod>(object.as_bytes(), Said::Listed).map_err(|found| found.0.why)?;
+            Ok((
+                pod.metadata.uid,
+                pod.metadata.owner_references.map(|all| all.len()),
+                pod.metadata.managed_fields,
+            ))
+        };
+        assert_eq!(read(1), Ok((Some("c".to_owned()), Some(1), None)));
+        assert!(read(NESTED_MAX - 1).is_err_and(|why| why.starts_with("its metadata nests 65537")));
+        let status = json!({ "managedFields": vec![json!({}); NESTED_MAX] });
+        let object = json!({ "metadata": { "uid": "c" }, "status": status }).to_string();
+        assert!(decode::<Pod>(object.as_bytes()).is_err_and(|why| why.starts_with("its status nests")));
     }
 
     #[test]

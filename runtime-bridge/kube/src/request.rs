@@ -25,8 +25,9 @@ pub struct Select {
     pub namespace: Option<String>,
     /// A field selector, such as `spec.nodeName=n`.
     pub fields: Option<String>,
-    /// About how many bytes of memory all objects of a list may take, and those of a namespace half of it. What is beyond that is told
-    /// as an object that cannot be decoded. `None` is no bound.
+    /// About how many bytes of memory all objects of a list may take, and those of a namespace half of it; a part is left to critical pods
+    /// and to namespaces that take little, wherever in the list they are. What is beyond that is told as an object that cannot be
+    /// decoded. `None` is no bound.
     pub bytes_max: Option<u64>,
 }
 

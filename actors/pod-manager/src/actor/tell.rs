@@ -139,6 +139,19 @@ impl PodManager {
         self.wake(ctx);
     }
 
+    /// Tells that a new pod of the API server cannot be read, whether that is enough. It is: the pods that are decided about are the same
+    /// as before, since nothing was known of this one and nothing is, and all that a decision about them would add is that its absence
+    /// means nothing. Only before the first decision, and while another source has the pod or has had it, there is more to it.
+    pub(super) fn publish_unread(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) -> bool {
+        let is_enough =
+            self.has_decided_all() && self.told.get(uid).is_none() && !self.told.superseded.contains(uid);
+        if is_enough {
+            self.told.unread(uid);
+            self.wake(ctx);
+        }
+        is_enough
+    }
+
     /// Tells that a pod of the API server is gone.
     pub(super) fn publish_gone(&mut self, uid: &PodUid, ctx: &mut Ctx<Self>) {
         self.told.remove(uid, self.gone(uid));

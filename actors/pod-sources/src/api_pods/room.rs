@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bridge_kube::{Deletion, Said, Unreadable};
+use bridge_kube::{Beyond, Deletion, Said, Unreadable};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use messages::facts::Rejection;
 use messages::{PodRef, PodUid};
+use pod_rules::critical::has_critical_priority;
 use pod_rules::reasons::OUT_OF_KUBELET_ROOM;
 use pod_spec::weight::{GROWN, PODS_BYTES_MAX, Weights};
 
@@ -33,6 +34,10 @@ struct Held {
 pub(super) struct PodRoom {
     weights: Weights,
     held: BTreeMap<PodUid, Held>,
+    /// Pods that are not kept as they are now, since there was no room.
+    left_out: BTreeMap<PodUid, (PodRef, Beyond)>,
+    /// Room has become free since that was looked at.
+    has_freed: bool,
 }
 
 /// What there is room for.
@@ -49,18 +54,27 @@ pub(super) enum Place {
 impl PodRoom {
     /// No pods yet; all may take so many bytes.
     pub(super) fn new(max: u64) -> Self {
-        Self { weights: Weights::new(max), held: BTreeMap::new() }
+        Self {
+            weights: Weights::new(max),
+            held: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            has_freed: false,
+        }
     }
 
     /// What there is room for of a pod that takes so many bytes. Of a pod that was refused, nothing more is kept until it is gone.
-    pub(super) fn place(&self, pod: &PodRef, bytes: u64, is_new: impl FnOnce() -> bool) -> Place {
+    pub(super) fn place(&self, pod: &PodRef, asked: Beyond, is_new: impl FnOnce() -> bool) -> Place {
+        let Beyond { bytes, is_critical } = asked;
         let known = self.held.get(&pod.uid);
         if known.is_some_and(|known| known.is_stub) {
             return Place::Stub;
         }
         let before = known.map_or(0, |known| known.bytes);
         let is_new = known.is_none() && is_new();
-        let fits = |bytes, times| self.weights.fits(&pod.namespace, before, bytes, times);
+        let fits = |bytes, times| {
+            self.weights.fits(&pod.namespace, before, bytes, times)
+                || (is_critical && self.weights.fits_critical(&pod.namespace, before, bytes))
+        };
         match is_new {
             false if fits(bytes, GROWN) => Place::Whole,
             true if fits(bytes, 1) => Place::Whole,
@@ -83,14 +97,42 @@ impl PodRoom {
             is_stub,
         });
         self.weights.put(&held.namespace, held.bytes, bytes);
+        self.has_freed |= held.bytes >= bytes.saturating_add(STUB_BYTES);
+        self.left_out.remove(&pod.uid);
         (held.bytes, held.is_stub) = (bytes, is_stub);
     }
 
     /// The pod is gone.
     pub(super) fn remove(&mut self, uid: &PodUid) {
+        self.left_out.remove(uid);
         if let Some(held) = self.held.remove(uid) {
             self.weights.put(&held.namespace, held.bytes, 0);
+            self.has_freed = true;
         }
+    }
+
+    /// The pod is not kept as it is now: either there was no room for it, or it cannot be read. Of a pod that was refused for want of
+    /// room no more is kept anyway.
+    pub(super) fn leave_out(&mut self, pod: PodRef, beyond: Option<Beyond>) {
+        self.left_out.remove(&pod.uid);
+        if let Some(beyond) = beyond.filter(|_| !self.is_stub(&pod.uid)) {
+            self.left_out.insert(pod.uid.clone(), (pod, beyond));
+        }
+    }
+
+    /// Whether there is room by now for a pod that was left out, as far as room has become free since the last time.
+    pub(super) fn fits_again(&mut self, is_new: impl Fn(&PodUid) -> bool) -> bool {
+        let fits = |(pod, beyond): &(PodRef, Beyond)| {
+            self.place(pod, *beyond, || is_new(&pod.uid)) != Place::Nothing
+        };
+        let fits_again = self.has_freed && self.left_out.values().any(fits);
+        self.has_freed = false;
+        fits_again
+    }
+
+    /// All that has become free so far is looked at.
+    pub(super) fn looked_at(&mut self) {
+        self.has_freed = false;
     }
 }
 
@@ -136,8 +178,13 @@ fn short(status: &PodStatus) -> PodStatus {
     }
 }
 
+/// What a version of a pod asks for that takes so many bytes.
+pub(super) fn asked(pod: &Pod, bytes: u64) -> Beyond {
+    Beyond { bytes, is_critical: has_critical_priority(pod) }
+}
+
 /// A pod of which nothing can be kept is as one that cannot be read: what is known of it goes on.
-pub(super) fn unreadable(pod: &Pod) -> Unreadable {
+pub(super) fn unreadable(pod: &Pod, bytes: u64) -> Unreadable {
     let PodRef { uid, namespace, name } = PodRef::of(pod);
     let metadata = &pod.metadata;
     let deletion = Deletion {
@@ -151,5 +198,6 @@ pub(super) fn unreadable(pod: &Pod) -> Unreadable {
         deletion,
         said: Said::Changed,
         why: no_room().message,
+        beyond: Some(asked(pod, bytes)),
     }
 }

@@ -113,3 +113,97 @@ fn pods_of_the_first_list_may_run_already_and_none_of_them_is_refused() {
     pods.changed(pod("crowd", "e", 100 * KB), NOW);
     assert_eq!((image(&pods, "e"), is_unread(&pods, "e")), (Some(100 * KB), false));
 }
+
+fn critical(namespace: &str, uid: &str, bytes: usize) -> Pod {
+    let mut pod = pod(namespace, uid, bytes);
+    pod.spec.as_mut().unwrap().priority_class_name = Some("system-node-critical".to_owned());
+    pod
+}
+
+/// Two namespaces take all that they can, with what is known and has grown.
+fn crowded() -> ApiPods {
+    let mut pods = heard();
+    for uid in ["a", "b"] {
+        pods.changed(pod(uid, uid, 200 * KB), NOW);
+        for bytes in (210..480).step_by(10) {
+            pods.changed(pod(uid, uid, bytes * KB), NOW);
+        }
+    }
+    pods
+}
+
+#[test]
+fn namespaces_that_take_all_they_can_leave_room_to_small_ones_and_to_critical_pods() {
+    let mut pods = crowded();
+    pods.changed(pod("quiet", "small", 4 * KB), NOW);
+    pods.changed(pod("third", "large", 100 * KB), NOW);
+    pods.changed(critical("system", "critical", 100 * KB), NOW);
+    assert_eq!(
+        ["small", "large", "critical"].map(|uid| image(&pods, uid)),
+        [Some(4 * KB), None, Some(100 * KB)]
+    );
+    assert!(told(&pods, "large").unwrap().refused.is_some());
+}
+
+#[test]
+fn all_pods_are_asked_for_again_when_there_is_room_for_one_that_was_left_out() {
+    let mut pods = heard();
+    pods.changed(pod("crowd", "a", 100 * KB), NOW);
+    pods.changed(pod("crowd", "b", 100 * KB), NOW);
+    pods.changed(pod("crowd", "a", 380 * KB), NOW);
+    assert!(pods.changed(pod("crowd", "b", 200 * KB), NOW).is_none(), "it goes on as it was");
+    assert!(!pods.wants_list(), "nothing has become free");
+    pods.changed(pod("crowd", "a", 370 * KB), NOW);
+    assert!(!pods.wants_list(), "that is too little");
+    pods.gone(&pod("crowd", "a", 0));
+    assert!(pods.wants_list() && !pods.wants_list(), "once");
+    pods.changed(pod("crowd", "b", 200 * KB), NOW);
+    pods.gone(&pod("crowd", "b", 0));
+    assert!(!pods.wants_list(), "none is left out");
+}
+
+#[test]
+fn a_pod_of_the_first_list_beyond_its_bound_is_asked_for_again_when_there_is_room() {
+    let mut pods = nothing();
+    pods.changed(pod("crowd", "a", 400 * KB), NOW);
+    pods.note_listed(PodUid::new("a"));
+    pods.unreadable(room::unreadable(&pod("crowd", "b", 200 * KB), 210_000));
+    pods.all_listed(NOW);
+    assert!(is_unread(&pods, "b") && !pods.wants_list());
+    pods.gone(&pod("crowd", "a", 0));
+    assert!(pods.wants_list());
+    pods.list_begins();
+    assert!(!pods.wants_list());
+}
+
+#[test]
+fn a_new_pod_without_room_even_for_little_of_it_is_still_new_with_its_next_version() {
+    let mut pods = heard();
+    pods.changed(pod("crowd", "a", 200 * KB), NOW);
+    pods.changed(pod("crowd", "a", 490 * KB), NOW);
+    for _ in 0..2 {
+        pods.changed(pod("crowd", "b", 300 * KB), NOW);
+        assert!(told(&pods, "b").is_none() && is_unread(&pods, "b"));
+    }
+    pods.gone(&pod("crowd", "a", 0));
+    assert!(pods.wants_list());
+    // As much as what is known may have.
+    pods.changed(pod("crowd", "b", 300 * KB), NOW);
+    assert!(told(&pods, "b").is_some_and(|told| told.refused.is_some()));
+}
+
+#[test]
+fn the_deletion_of_a_pod_that_cannot_be_read_is_told_once_and_judges_nothing_anew() {
+    let mut pods = heard();
+    // Judged anew, it would not be refused.
+    pods.leave_alone(pod("ns", "a", KB), NOW);
+    let before = not_judged();
+    let mut deleted = pod("ns", "a", KB);
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    let one = room::unreadable(&deleted, 0);
+    assert!(pods.unread(&one, NOW).is_some());
+    let told = |pods: &ApiPods| told(pods, "a").unwrap();
+    let first = told(&pods);
+    assert_eq!((first.refused, &first.pod.metadata.deletion_timestamp), (Some(before), &Some(Time(NOW))));
+    assert!(pods.unread(&one, NOW).is_none() && Arc::ptr_eq(&first.pod, &told(&pods).pod), "no news");
+}

@@ -1,4 +1,4 @@
-use bridge_kube::{Deletion, Said};
+use bridge_kube::Said;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pod_rules::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
 use pod_set::PodSet;
@@ -23,7 +23,7 @@ fn plain(uid: &str) -> Pod {
 fn unread(uid: &str) -> Unreadable {
     let (namespace, name, uid, why) =
         ("ns".to_owned(), uid.to_owned(), uid.to_owned(), "too much".to_owned());
-    Unreadable { namespace, name, uid, deletion: Deletion::default(), said: Said::Listed, why }
+    Unreadable { namespace, name, uid, deletion: Deletion::default(), said: Said::Listed, why, beyond: None }
 }
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

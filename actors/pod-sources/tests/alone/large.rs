@@ -6,7 +6,7 @@ use bridge_io::NotRun;
 use bridge_io::compute::{Compute, Piece};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
 use messages::facts::SourcePod;
 use messages::pod_set::{PodLevel, PodSetUpdate};
 use messages::{PodRef, PodUid};
@@ -133,5 +133,37 @@ fn a_large_pod_for_which_there_is_no_place_is_judged_a_second_later() {
         assert!(near.api_set().is_unread(&uid()));
         stage.until("the large one", || near.known().as_deref() == Some("1")).await;
         assert_eq!(compute.0.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_pod_beyond_the_room_of_its_namespace_is_asked_for_again_when_there_is_room() {
+    alone(async |stage| {
+        let near = Neighbours::new(stage);
+        // Each takes a seventh of what a namespace may have of pods that may run already.
+        for number in 1..=8 {
+            let mut pod = Pod::clone(&api_pod(number).pod);
+            let spec = pod.spec.as_mut().unwrap();
+            spec.tolerations = Some(vec![Toleration::default(); 65_000]);
+            near.api.put(&pod);
+        }
+        let actor = near.start(stage);
+        actor.address().tell(NodeObserved(None)).unwrap();
+        stage.until("all that there is room for", || near.told(Source::Api) == Some(8)).await;
+        let lists = || near.api.count(Verb::List, "pods");
+        stage.pass(120 * SECOND).await;
+        assert_eq!((near.told(Source::Api), near.api_set().unread_uids().count(), lists()), (Some(8), 1, 1));
+        let small = PodRef::of(&api_pod(0).pod).uid;
+        let known =
+            near.api_set().iter().find(|(uid, _)| **uid != small).map(|(_, pod)| pod.clone()).unwrap();
+        let PodRef { namespace, name, .. } = PodRef::of(&known.pod);
+        assert!(near.api.delete::<Pod>(Some(&*namespace), &name, Some(0)));
+        stage.until("its end", || near.told(Source::Api) == Some(7)).await;
+        stage.pass(50 * SECOND).await;
+        assert_eq!(lists(), 1, "not at once");
+        stage.until("the one that was left out", || near.told(Source::Api) == Some(8)).await;
+        assert_eq!((near.api_set().unread_uids().count(), lists()), (0, 2));
+        stage.pass(120 * SECOND).await;
+        assert_eq!(lists(), 2, "once");
     });
 }
