@@ -51,7 +51,7 @@ mod tests {
         let value = json!({ "a\u{9b}": ["\u{7f}\u{85}\\\u{202e}", "\u{200b}\u{feff}\u{e0041}", "é日😀\n"] });
         let expected = r#"{"a\u009b":["\u007f\u0085\\\u202e","\u200b\ufeff\udb40\udc41","é日😀\n"]}"#;
         assert_eq!(line(&value).unwrap(), expected);
-        assert_eq!(pretty(&value).unwrap().replace('\n', "").replace(' ', ""), expected);
+        assert_eq!(pretty(&value).unwrap().replace(['\n', ' '], ""), expected);
     }
 
     proptest! {

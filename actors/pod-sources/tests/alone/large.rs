@@ -24,6 +24,14 @@ fn version(label: &str, bytes: usize) -> Pod {
 
 const LARGE: usize = 80 << 10;
 
+/// The pod is another version of itself.
+fn renew(api: &FakeApi, label: &str, bytes: usize) {
+    let new = version(label, bytes).metadata;
+    let mut pod = api.get::<Pod>(new.namespace.as_deref(), new.name.as_deref().unwrap()).unwrap();
+    (pod.metadata.labels, pod.metadata.annotations) = (new.labels, new.annotations);
+    api.put(&pod);
+}
+
 fn uid() -> PodUid {
     PodRef::of(&version("", 0)).uid
 }
@@ -70,13 +78,13 @@ fn a_large_pod_is_judged_by_itself_and_no_version_is_overtaken() {
         let _actor = near.follow(stage, Arc::new(Slow(Some(5 * SECOND))));
         stage.until("the small pod", || near.told(Source::Api) == Some(1)).await;
         assert!(near.api_set().is_unread(&uid()), "it is there, and waits to be judged");
-        near.api.put(&version("2", LARGE));
-        near.api.put(&version("3", 0));
+        renew(&near.api, "2", LARGE);
+        renew(&near.api, "3", 0);
         stage.until("the list is whole", || near.api_set().is_complete()).await;
         stage.pass(SECOND).await;
         assert_eq!(near.known(), None, "not even the small version is told before the large one is judged");
         stage.until("the newest version", || near.known().as_deref() == Some("3")).await;
-        near.api.put(&version("4", LARGE));
+        renew(&near.api, "4", LARGE);
         stage.pass(4 * SECOND).await;
         assert_eq!(near.known().as_deref(), Some("3"), "what was known goes on");
         stage.until("the next version", || near.known().as_deref() == Some("4")).await;

@@ -131,14 +131,18 @@ pub(super) fn format_and_mount(disk: &FakeDisk, target: &Path, mount: HelperMoun
     let (context, options): (Vec<String>, Vec<String>) =
         options.into_iter().partition(|option| option.starts_with("context="));
     let fs_options = if context.is_empty() { vec!["seclabel".to_owned()] } else { context };
-    disk.add_mount(MountPoint {
-        path: target.to_path_buf(),
-        root: PathBuf::from("/"),
-        fs_type: wanted,
-        source: device.to_string_lossy().into_owned(),
-        options,
-        device: (7, 0),
-        fs_options,
-    });
+    let source = device.to_string_lossy().into_owned();
+    let device = number_of(disk, &source);
+    let (path, root) = (target.to_path_buf(), PathBuf::from("/"));
+    disk.add_mount(MountPoint { path, root, fs_type: wanted, source, options, device, fs_options });
     Ok(())
+}
+
+/// The number of the file system on this device: each has its own.
+fn number_of(disk: &FakeDisk, source: &str) -> (u32, u32) {
+    const MAJOR: u32 = 7;
+    let mounts = disk.mounts();
+    let of_disks = || mounts.iter().filter(|mount| mount.device.0 == MAJOR);
+    let known = of_disks().find(|mount| mount.source == source).map(|mount| mount.device);
+    known.unwrap_or_else(|| (MAJOR, of_disks().map(|mount| mount.device.1 + 1).max().unwrap_or(0)))
 }
